@@ -44,8 +44,6 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
-JobCompType=jobcomp/filetxt
-JobCompLoc={folder}/jobcomp.txt
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
@@ -54,7 +52,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 EnforcePartLimits=NO
 MailProg=/bin/true
-MinJobAge={min_job_age}
+MinJobAge=3600
 KillWait=5
 SlurmdTimeout=30
 TCPTimeout=2
@@ -85,7 +83,7 @@ class SlurmCluster:
     ``folder`` needs a short path: it holds a socket. Set ``environment`` for Slurm's commands.
     """
 
-    def __init__(self, folder: Path, nodes: int = 3, cpus: int = 1, min_job_age: int = 3600) -> None:
+    def __init__(self, folder: Path, nodes: int = 3, cpus: int = 1) -> None:
         self.folder = folder
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
         self.conf = folder / "slurm.conf"
@@ -100,11 +98,7 @@ class SlurmCluster:
         key.chmod(0o400)
         ports = _free_ports(nodes + 1)
         lines = [_NODE.format(n=n, host=host, port=port, cpus=cpus) for n, port in enumerate(ports[1:], 1)]
-        self.conf.write_text(
-            _CONF.format(
-                host=host, port=ports[0], folder=folder, nodes="\n".join(lines), count=nodes, min_job_age=min_job_age
-            )
-        )
+        self.conf.write_text(_CONF.format(host=host, port=ports[0], folder=folder, nodes="\n".join(lines), count=nodes))
         (folder / "cgroup.conf").write_text(_CGROUP)
 
     def start(self) -> None:

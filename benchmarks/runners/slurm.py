@@ -49,7 +49,8 @@ def measured(quick: bool) -> Iterator[Line]:
             begun = time.monotonic()
             list(pool.map(lambda _: bare_jobs(folder, count // SLOTS, "sleep 3"), range(SLOTS)))
             bare_share = count * 3.0 / SLOTS / (time.monotonic() - begun)
-        # slurmctld starts batch jobs on a tick of a second, so no client keeps slots of 3 s jobs busier than that.
+        # slurmctld starts batch jobs on a tick of a second, also on idle nodes, and 3 s jobs end right after one: they
+        # wait almost until the next. No client keeps these slots much more than 75 % busy.
         share = busy / SLOTS / wall
         yield Line(f"{count} {name}", "busy", share, "sbatch + squeue", bare_share, (share / bare_share,), 0.85, True)
         wall, busy = trials(folder, "sleep 3", count, SLOTS, single_sbatch=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 from collections.abc import Callable
 
 
@@ -58,6 +59,12 @@ class StopFlag:
         if fd >= 0:
             with contextlib.suppress(OSError):
                 os.write(fd, b"!")
+
+    def wait(self, timeout_s: float, *, hurry: bool = False) -> bool:
+        """Wait until it is set, or set twice for ``hurry``; whether it was in time."""
+        poll = select.poll()
+        poll.register(self.hurry_fd if hurry else self.fd, select.POLLIN)
+        return bool(poll.poll(max(0.0, timeout_s) * 1000))
 
     def close(self) -> None:
         """Close the descriptors. No thread may wait any longer. Calling it twice is fine."""

@@ -22,7 +22,6 @@ from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, EnvParams, Space
 from tunegym.tuning.model.trial import CallJob, CommandJob, JobHandle, JobResult, Stream
 from tunegym.tuning.runners.slurm import SlurmRunner
-from tunegym.tuning.runners.slurm_queue import SlurmQueue
 
 PATIENCE_S = 120
 
@@ -97,6 +96,17 @@ def test_a_job_that_others_cancel_has_failed(slurm: SlurmCluster, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_a_pruned_call_that_reports_no_more_is_ended(slurm: SlurmCluster, tmp_path: Path) -> None:
+    (tmp_path / "silent.py").write_text("import time\ndef train(report):\n    report(7, 0.5)\n    time.sleep(1000)\n")
+    job = CallJob("1", str(tmp_path / "trials" / "1"), "silent:train", {}, paths=(str(tmp_path),), reports=True)
+    seen: list[tuple[int, float]] = []
+    with contextlib.closing(runner_on()) as runner:
+        result = runner.run(job, lambda _: None, lambda *one: seen.append(one) is None)
+    assert (result.ending, result.error) == ("pruned", None)
+    assert seen == [(7, 0.5)]
+
+
+@pytest.mark.slow
 def test_time_limit(slurm: SlurmCluster, tmp_path: Path) -> None:
     """Slurm checks limits by the minute, so that the test shortens one that has passed."""
     job = command(tmp_path, "touch ../began; sleep 1000", teardown="touch ../torn")
@@ -135,7 +145,7 @@ def test_faults_end_after_the_retries(slurm: SlurmCluster, tmp_path: Path) -> No
     finally:
         slurm.restore_node("n2")
     assert result.ending == "exited"
-    assert "the cluster failed once: job" in (result.error or "")
+    assert "the cluster failed in 1 attempt: job" in (result.error or "")
     assert "NODE_FAIL on n2" in (result.error or "")
     assert result.nodes == ("n2",)
 
@@ -166,12 +176,12 @@ def experiment(num_nodes: Any = None) -> Experiment:
 @pytest.mark.parametrize(
     ("settings", "nodes", "said"),
     [
-        ({}, 4, "e: num_nodes = 4 is more than the default partition gives a job: 3 nodes"),
-        ({"partition": "small"}, 2, "num_nodes = 2 is more than the partition 'small' gives a job: 1 node"),
-        ({"exclude_nodes": ("n[2-3]",)}, 2, "num_nodes = 2 is more than the default partition gives a job: 1 node"),
-        ({"partition": "smal"}, 1, "Slurm has no partition 'smal'; there is: debug, small"),
+        ({}, 4, "e: a job of 4 nodes can never run: the partition gives it 3"),
+        ({"partition": "small"}, 2, "a job of 2 nodes can never run: the partition gives it 1"),
+        ({"exclude_nodes": ("n[2-3]",)}, 2, "a job of 2 nodes can never run: the partition gives it 1"),
+        ({"partition": "smal"}, 1, "Slurm has no partition 'smal'"),
         ({"nodes": ("n1", "n9")}, 1, "nodes: the partition has no node n9"),
-        ({"nodes": ("n1",), "exclude_nodes": ("n1",)}, 1, "nodes and exclude_nodes leave no node"),
+        ({"nodes": ("n1",), "exclude_nodes": ("n1",)}, 1, "a job of 1 node can never run: the partition gives it 0"),
     ],
 )
 def test_what_the_cluster_can_never_run_is_refused(
@@ -187,7 +197,7 @@ def test_what_the_cluster_can_never_run_is_refused(
 
 def test_without_slurm_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with contextlib.closing(runner_on()) as runner, pytest.raises(TunegymError, match="there is no command 'sbatch'"):
+    with contextlib.closing(runner_on()) as runner, pytest.raises(TunegymError, match="there is no command 'sinfo'"):
         runner.check([experiment()])
 
 
@@ -320,16 +330,3 @@ def test_a_result_that_nobody_took_is_taken(slurm: SlurmCluster, tmp_path: Path,
     assert (tmp_path / "trials" / "ran").read_text() == "x\n"
     assert run(runner_on(token), job).error is None, "without a killed driver it runs again"
     assert (tmp_path / "trials" / "ran").read_text() == "x\nx\n"
-
-
-def test_a_job_that_left_the_queue_is_recalled(slurm: SlurmCluster) -> None:
-    """From the file of ended jobs, where there is no accounting."""
-    job = slurm.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 3")
-    wait_for(lambda: "FAILED" in slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T"), "its end")
-    queue = SlurmQueue(1.0)
-    wait_for(lambda: queue.recall(job), "the record")
-    found = queue.recall(job)
-    assert found is not None
-    assert (found.state, found.exit_code) == ("FAILED", 3)
-    assert found.nodes in slurm.nodes
-    assert queue.recall("99999") is None

@@ -17,7 +17,8 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,22 +33,15 @@ JOB = "job.json"
 RESULT = "result.json"
 REPORTS = "reports.txt"
 STOP = "stop"
+SCRIPT = "job.sh"
+OUTPUT = "job.out"
 MOST_FILES = 1000
 """Of so many files the driver waits for the sizes."""
-TIMED_OUT = 124
-"""The program's exit code after a time-out, as of timeout(1). Else it is the job's own."""
-
-_LOOK_S = 0.25
-_RESULT_FIELDS = tuple(field.name for field in fields(JobResult) if field.name != "nodes")
-
-
-# job and result as JSON ---------------------------------------------------------------------------------
 
 
 def job_document(job: Job) -> dict[str, Any]:
     """The job as plain JSON; equal jobs have equal documents."""
-    document = {"kind": type(job).__name__, **asdict(job), "folder": os.path.abspath(job.folder)}  # noqa: PTH100
-    return json.loads(json.dumps(document))
+    return json.loads(json.dumps({"kind": type(job).__name__, **asdict(job)}))
 
 
 def job_of(document: Mapping[str, Any]) -> Job:
@@ -57,11 +51,6 @@ def job_of(document: Mapping[str, Any]) -> Job:
         return CallJob(**{**given, "paths": tuple(given["paths"]), "isolate": True})
     stream = given["stream"]
     return CommandJob(**{**given, "stream": None if stream is None else Stream(**stream)})
-
-
-def result_of(document: Mapping[str, Any], *nodes: str) -> JobResult:
-    """The result that a node wrote."""
-    return JobResult(**{name: document[name] for name in _RESULT_FIELDS}, nodes=nodes)
 
 
 def read_document(path: Path) -> dict[str, Any] | None:
@@ -74,11 +63,8 @@ def read_document(path: Path) -> dict[str, Any] | None:
     return None
 
 
-# on the node --------------------------------------------------------------------------------------------
-
-
 def run_job(control: Path) -> int:
-    """Run the job that ``control`` describes, and write down its result; the exit code for the batch system."""
+    """Run the job that ``control`` describes, and write down its result; the exit code for Slurm."""
     document = json.loads((control / JOB).read_bytes())
     if not _claim(control / f"{document['id']}.claim"):
         print("another job of the batch system runs this one already", file=sys.stderr)  # noqa: T201
@@ -96,20 +82,16 @@ def run_job(control: Path) -> int:
     signal.signal(signal.SIGTERM, stop)
     try:
         prepared, watch = _prepared(job, control, runner)
-        outcome = asdict(runner.run(prepared, lambda _: None, watch))
+        result, hint = runner.run(prepared, lambda _: None, watch), None
     except RunnerError as error:
-        outcome = {**asdict(JobResult("exited", error=error.message)), "broken": error.hint or "resume the run"}
+        result, hint = JobResult("exited", error=error.message), error.hint or "resume the run"
     finally:
         runner.close()
-    outcome |= {"id": document["id"], "told": bool(told), "host": socket.gethostname(), "nodes": _nodes()}
-    outcome["files"] = _sizes(job.folder)
+    outcome = {"id": document["id"], "told": bool(told), "nodes": _nodes(), "files": _sizes(job.folder)}
     mine = read_document(control / JOB)
     if mine is not None and mine["id"] == document["id"]:  # else it was given up and submitted again
-        write_atomic(control / RESULT, json.dumps(outcome))
-    if outcome["ending"] == "timed_out":
-        return TIMED_OUT
-    code = outcome["exit_code"] or bool(outcome["error"])
-    return code if code >= 0 else 128 - code
+        write_atomic(control / RESULT, json.dumps({**outcome, "result": asdict(result), "broken": hint}))
+    return int(result.ending != "exited" or result.error is not None)
 
 
 def _claim(path: Path) -> bool:
@@ -133,19 +115,16 @@ def _prepared(job: Job, control: Path, runner: LocalRunner) -> tuple[Job, Report
         return job, None
     reports = os.open(control / REPORTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
 
-    def is_told() -> bool:
-        return told.stat().st_size > 0
-
     def end_silent_call() -> None:
         """End a call that is pruned and doesn't report any more."""
-        while not is_told():
-            time.sleep(_LOOK_S)
+        while not told.stat().st_size:
+            time.sleep(0.25)
         time.sleep(PRUNED_S)
         runner.stop()
 
     def watch(step: int, value: float) -> bool:
         os.write(reports, f"{step} {value!r}\n".encode())
-        return is_told()
+        return told.stat().st_size > 0
 
     threading.Thread(target=end_silent_call, daemon=True).start()
     return job, watch
@@ -165,15 +144,8 @@ def _nodes() -> str:
 
 def _sizes(folder: str) -> dict[str, int]:
     """The sizes of the files that the job left, by their path in its folder."""
-    sizes: dict[str, int] = {}
-    for place, _, names in os.walk(folder):
-        for name in names:
-            path = Path(place, name)
-            if not path.is_symlink() and path.is_file():
-                sizes[str(path.relative_to(folder))] = path.stat().st_size
-            if len(sizes) >= MOST_FILES:
-                return sizes
-    return sizes
+    files = (path for path in Path(folder).rglob("*") if path.is_file() and not path.is_symlink())
+    return {str(path.relative_to(folder)): path.stat().st_size for path in islice(files, MOST_FILES)}
 
 
 if __name__ == "__main__":

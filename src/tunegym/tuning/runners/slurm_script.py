@@ -11,17 +11,11 @@ from pathlib import Path
 
 from tunegym.core.text import escaped
 from tunegym.tuning.model.trial import SHELLS, CommandJob, Job
-from tunegym.tuning.model.values import counted
 from tunegym.tuning.runners import node
 
-SCRIPT = "job.sh"
 _TIME = re.compile(r"(\d+)([smh])\Z|\d+-\d+(:\d+){0,2}\Z|\d+(:\d+){1,2}\Z")
-_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?\Z", re.DOTALL)
-_OWN_OPTIONS = re.compile(
-    r"(--(job-name|output|error|chdir|array|wrap|wait|parsable|requeue|no-requeue|nodes|hold|test-only|dependency)\b|"
-    r"-[JoeDaWNHd])"
-)
-_MOST_LINES, _LONGEST_LINE = 20, 200
+_FREE_OPTION = re.compile(r"(?!--(job-name|output|nodes|array|wait|requeue)\b|-[JoNaW])--?[A-Za-z][\w-]*(=.*)?\Z")
+"""One option of ``sbatch`` that tunegym doesn't set itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,38 +41,25 @@ class SlurmConfig:
         """Refuse impossible settings."""
         if self.time_limit is not None and not _TIME.match(self.time_limit):
             raise ValueError('time_limit must be a length of time, such as "90s", "10m", "2h", "1:30:00" or "2-00"')
-        if not 0 < self.poll_interval_s < float("inf"):
-            raise ValueError("poll_interval_s must be above 0")
-        if self.retries < 0:
-            raise ValueError("retries must be at least 0")
+        if self.poll_interval_s <= 0 or self.retries < 0:
+            raise ValueError("poll_interval_s must be above 0, and retries at least 0")
         if self.gpus_per_node is not None and not re.fullmatch(r"([\w.-]+:)?[1-9]\d*", str(self.gpus_per_node)):
             raise ValueError('gpus_per_node must be at least 1, or a type and a number such as "a100:4"')
         if self.allocation_nodes is not None and not (self.single_sbatch and self.allocation_nodes >= 1):
             raise ValueError("allocation_nodes must be at least 1, and needs single_sbatch = true")
-        for name in self.env:
-            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-                raise ValueError(f"env: {name!r} can't be the name of an environment variable")
         for option in self.extra_sbatch_args:
-            if not _OPTION.match(option) or "\n" in option:
-                raise ValueError(f'extra_sbatch_args: {option!r} is not one option: write for example "--mem=4G"')
-            if own := _OWN_OPTIONS.match(option):
-                raise ValueError(
-                    f"extra_sbatch_args: tunegym sets {own[0]} itself (nodes are an experiment's num_nodes)"
-                )
+            if not _FREE_OPTION.match(option):
+                what = "is not one option, or one that tunegym sets itself (nodes: an experiment's num_nodes)"
+                raise ValueError(f'extra_sbatch_args: {option!r} {what}: write for example "--mem=4G"')
 
 
-# scripts ------------------------------------------------------------------------------------------------
-
-
-def job_script(config: SlurmConfig, name: str, job: Job, control: str, exclude: Sequence[str], step: bool) -> str:
+def job_script(config: SlurmConfig, name: str, job: Job, control: str, exclude: Sequence[str]) -> str:
     """The script that runs a job: what ``sbatch`` is given, or in an allocation what each of its steps runs."""
-    lines = [] if step else _options(config, name, job.num_nodes, exclude)
+    lines = [] if config.single_sbatch else _options(config, name, job.num_nodes, exclude)
     lines += ["", *_described(job)]
     lines += [f"export {key}={shlex.quote(value)}" for key, value in config.env.items()]
-    if step and job.num_nodes > 1:
-        lines.append(
-            '[ "$SLURM_PROCID" = 0 ] || exec sleep infinity  # the first node runs the job, and has the others'
-        )
+    if config.single_sbatch and job.num_nodes > 1:  # the first node runs the job, and has the others
+        lines.append('[ "$SLURM_PROCID" = 0 ] || exec sleep infinity')
     program = [sys.executable, "-P", "-m", node.__name__, control]
     return "\n".join(["#!/bin/bash", *lines, f"exec {shlex.join(program)}", ""])
 
@@ -98,7 +79,7 @@ def step_command(
     if config.gpus_per_node is not None:
         kind, colon, count = str(config.gpus_per_node).rpartition(":")
         options.append(f"--gpus-per-node={kind}{colon}{max(int(count) // shares, 1)}")
-    return ["srun", *options, "--wait=1", "--input=none", f"--output={output}", "bash", SCRIPT]
+    return ["srun", *options, "--wait=1", "--input=none", f"--output={output}", "bash", node.SCRIPT]
 
 
 def _options(config: SlurmConfig, name: str, nodes: int, exclude: Sequence[str]) -> list[str]:
@@ -127,22 +108,14 @@ def _slurm_time(text: str) -> str:
 
 def _described(job: Job) -> Iterator[str]:
     """What the node will run, as comments."""
-    if not isinstance(job, CommandJob):
+    if isinstance(job, CommandJob):
+        parts = {part: getattr(job, part) or "" for part in ("setup", "command", "teardown")}
+    else:
         arguments = ", ".join(f"{key}={value!r}" for key, value in job.arguments.items())
-        yield _comment(f"call: {job.target}({arguments})")
-        return
-    for part in ("setup", "command", "teardown"):
-        first, *lines = (getattr(job, part) or "").splitlines() or [""]
-        if first or lines:
-            yield _comment(f"{part}: {first}")
-            yield from (_comment(f"  {line}") for line in lines[:_MOST_LINES])
-        if len(lines) > _MOST_LINES:
-            yield _comment(f"  ... ({counted(len(lines) - _MOST_LINES, 'more line')})")
-
-
-def _comment(text: str) -> str:
-    text = escaped(text)
-    return f"# {text if len(text) <= _LONGEST_LINE else text[: _LONGEST_LINE - 3] + '...'}".rstrip()
+        parts = {"call": f"{job.target}({arguments})"}
+    for part, text in parts.items():
+        for number, line in enumerate(text.splitlines()):
+            yield f"# {part + ':' if number == 0 else ' '} {escaped(line)}".rstrip()
 
 
 def with_prefix(job: Job, prefix: str | None) -> Job:
@@ -150,10 +123,7 @@ def with_prefix(job: Job, prefix: str | None) -> Job:
     if prefix is None or not isinstance(job, CommandJob):
         return job
     shell = job.shell or "bash"
-    words = [shell, *SHELLS[Path(shell).name], "-c"]
-
-    def wrapped(text: str | None) -> str | None:
-        return None if text is None else f"{prefix} {shlex.join([*words, text])}"
-
-    command = wrapped(job.command) or ""
-    return replace(job, command=command, setup=wrapped(job.setup), teardown=wrapped(job.teardown), shell=None)
+    words = shlex.join([shell, *SHELLS[Path(shell).name], "-c"])
+    given = {"setup": job.setup, "command": job.command, "teardown": job.teardown}
+    parts = {part: f"{prefix} {words} {shlex.quote(text)}" for part, text in given.items() if text is not None}
+    return replace(job, **parts, shell=None)

@@ -3,7 +3,7 @@
 #SBATCH --nodes=1
 #SBATCH --no-requeue
 
-# setup: ssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss...
+# setup: ssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss
 # command: a
 #   \tb
 #   #SBATCH --x
@@ -25,6 +25,17 @@
 #   c
 #   c
 #   c
-#   ... (12 more lines)
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
+#   c
 # teardown: t
 exec PYTHON -P -m tunegym.tuning.runners.node trials/3.job

@@ -12,5 +12,5 @@ exec sleep infinity
 #!/bin/bash
 
 # command: srun ./solve
-[ "$SLURM_PROCID" = 0 ] || exec sleep infinity  # the first node runs the job, and has the others
+[ "$SLURM_PROCID" = 0 ] || exec sleep infinity
 exec PYTHON -P -m tunegym.tuning.runners.node trials/000003.job
