@@ -222,7 +222,7 @@ class SlurmRunner:
 
     def close(self) -> None:
         """Cancel the jobs of this run that are of no use, and release the rest. Calling it twice is fine."""
-        if not self._closed and (self._known or self._leftovers or self.waiting):
+        if not self._closed and (self._known or self._leftovers or self._allocation or self.waiting):
             with contextlib.suppress(AwayError, RefusedError, RunnerError):
                 self._queue.poll()
             if useless := {one.id for one in self._ours()} - self._known:
@@ -366,7 +366,7 @@ class SlurmRunner:
 
     def _allocated(self, folder: Path) -> QueueEntry | None:
         """The running allocation, a new one if there is none; None if we are to stop. Raises ``RefusedError``."""
-        with self._allocating, contextlib.ExitStack() as watching:
+        with self._allocating:
             while not self._stop.is_set:
                 if self._allocation is None or self._allocation.end() is not None:
                     folder.mkdir(parents=True, exist_ok=True)
@@ -375,14 +375,14 @@ class SlurmRunner:
                     if self._allocation is None:
                         break
                     self._known.discard(self._allocation.id)
-                    watching.enter_context(self._queue.watch(self._allocation.id))
                 entry = self._queue.entries.get(self._allocation.id)
                 if entry is not None and entry.state == "RUNNING":
                     return entry
                 if reason := self._never(entry, self._nodes):
                     self._cancel(self._allocation)
                     raise RefusedError(f"the allocation can never be made: {reason}")
-                self._stop.wait(0.1)
+                with self._queue.watch(self._allocation.id):
+                    self._stop.wait(0.1)
         return None
 
     def _sbatch(self, control: Path, name: str) -> _BatchJob | None:
