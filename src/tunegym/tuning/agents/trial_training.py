@@ -276,7 +276,7 @@ class TrialTraining:
             return learner(self._flat.space, self._view.space, self._history)
 
         with training():
-            self._learner, self._saved = self._files.restored(build, TrialLearner.restore)
+            self._learner, self._saved = self._files.restored(build, lambda learner, state: learner.restore(state))
 
     def run(self, warm: Sequence[Trial]) -> None:
         """Learn from another run's trials and those on record, then train to the end of the budget."""
