@@ -120,7 +120,7 @@ def test_a_second_signal_does_not_wait(serve: Callable, started: Callable[..., T
     [
         ({"token": "\U0001f600 é"}, "the token is wrong", "TUNEGYM_SERVER_TOKEN"),
         ({"env_class": "sample_servers:Other"}, "it serves .*:Trouble, and .*:Other is wanted", "env_class"),
-        ({"arguments": {"sise": 3}}, r"sise: Trouble\(\) doesn't take this argument .it takes: size, start", "'size'"),
+        ({"arguments": {"sise": 3}}, r"sise: Trouble\(\) doesn't take this argument .it takes: size, start", '"size"'),
         ({"arguments": {"size": object()}}, "arguments can't be sent: a object", "file"),
         ({"arguments": {"close": "x" * 70_000}}, "over the limit of 65,536", "file"),
     ],
