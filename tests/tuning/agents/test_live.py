@@ -73,8 +73,8 @@ def test_learns_exactly_what_the_library_learns(
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv
 
+    from tunegym.tuning.agents.live_learner import Draws
     from tunegym.tuning.agents.sb3 import live
-    from tunegym.tuning.agents.training import Draws
 
     built: list[tuple[Any, Any]] = []
     build = live.build_model

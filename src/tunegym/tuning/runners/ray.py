@@ -32,7 +32,7 @@ from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.trial import Job, JobHandle, JobResult, ReportCallback, what_runs
 from tunegym.tuning.runners import ray_host
 from tunegym.tuning.runners.command import INTERRUPTED_TEARDOWN_S
-from tunegym.tuning.runners.shipping import Entry, ScratchFolder, read_scenario, write_folder
+from tunegym.tuning.runners.shipment import Entry, ScratchFolder, read_scenario, write_folder
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from typing import Any
 from tunegym.core.processes import process_handle, process_start_time
 from tunegym.tuning.model.trial import CallJob, Job, JobHandle
 from tunegym.tuning.runners.local import LocalRunner
-from tunegym.tuning.runners.shipping import (
+from tunegym.tuning.runners.shipment import (
     Entry,
     ScratchFolder,
     next_batch,

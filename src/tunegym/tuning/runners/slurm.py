@@ -39,7 +39,14 @@ from tunegym.tuning.model.trial import CommandJob, Job, JobHandle, JobResult, Re
 from tunegym.tuning.model.values import counted
 from tunegym.tuning.runners import node
 from tunegym.tuning.runners.command import OutputFollower, broken, error_lines
-from tunegym.tuning.runners.slurm_queue import NEVER, AwayError, QueueEntry, RefusedError, SlurmQueue, clean_environment
+from tunegym.tuning.runners.slurm_queue import (
+    NEVER,
+    AwayError,
+    QueueEntry,
+    SlurmQueue,
+    SubmissionError,
+    clean_environment,
+)
 from tunegym.tuning.runners.slurm_script import SlurmConfig, holder_script, job_script, step_command, with_prefix
 
 logger = logging.getLogger(__name__)
@@ -204,7 +211,7 @@ class SlurmRunner:
         self._stop.set()
         self._stop.set()
         ids = {*self._queue.watched, *([self._allocation.id] if self._allocation else [])}
-        with contextlib.suppress(AwayError, RefusedError, RunnerError):
+        with contextlib.suppress(AwayError, SubmissionError, RunnerError):
             self._queue.call("scancel", "--quiet", *ids)
 
     def end_leftovers(self, handles: Iterable[JobHandle]) -> int:
@@ -223,7 +230,7 @@ class SlurmRunner:
     def close(self) -> None:
         """Cancel the jobs of this run that are of no use, and release the rest. Calling it twice is fine."""
         if not self._closed and (self._known or self._leftovers or self._allocation or self.waiting):
-            with contextlib.suppress(AwayError, RefusedError, RunnerError):
+            with contextlib.suppress(AwayError, SubmissionError, RunnerError):
                 self._queue.poll()
             if useless := {one.id for one in self._ours()} - self._known:
                 self._queue.cancel(*useless)
@@ -249,7 +256,7 @@ class SlurmRunner:
         """The script that would be submitted for a job."""
         try:
             _ = self._excluded
-        except (AwayError, RefusedError, TunegymError):
+        except (AwayError, SubmissionError, TunegymError):
             self._excluded = (f"<all but {','.join(self._config.nodes)}>", *self._config.exclude_nodes)
         text = self._script(with_prefix(job, self._config.command_prefix))
         if not self._config.single_sbatch:
@@ -260,7 +267,7 @@ class SlurmRunner:
     def check(self, experiments: Sequence[Experiment]) -> None:
         """Refuse experiments that the cluster can never run. A controller that is away is not waited for."""
         limit = sys.maxsize
-        with contextlib.suppress(AwayError, RefusedError):
+        with contextlib.suppress(AwayError, SubmissionError):
             _, limit = self._cluster()
         for one in experiments:
             if self._config.command_prefix is not None and "command" not in one.workload_args:
@@ -350,7 +357,7 @@ class SlurmRunner:
             raise broken(f"the job's folder {control} can't be written", error) from error
         try:
             submission = self._step(control, job) if self._config.single_sbatch else self._sbatch(control, name)
-        except RefusedError as error:
+        except SubmissionError as error:
             return JobResult("exited", error=f"sbatch refused the job: {error}")
         return JobResult("interrupted") if submission is None else _Flight(job, control, new, submission)
 
@@ -365,7 +372,7 @@ class SlurmRunner:
         return step
 
     def _allocated(self, folder: Path) -> QueueEntry | None:
-        """The running allocation, a new one if there is none; None if we are to stop. Raises ``RefusedError``."""
+        """The running allocation, a new one if there is none; None if we are to stop. Raises ``SubmissionError``."""
         with self._allocating:
             while not self._stop.is_set:
                 if self._allocation is None or self._allocation.end() is not None:
@@ -380,13 +387,13 @@ class SlurmRunner:
                     return entry
                 if reason := self._never(entry, self._nodes):
                     self._cancel(self._allocation)
-                    raise RefusedError(f"the allocation can never be made: {reason}")
+                    raise SubmissionError(f"the allocation can never be made: {reason}")
                 with self._queue.watch(self._allocation.id):
                     self._stop.wait(0.1)
         return None
 
     def _sbatch(self, control: Path, name: str) -> _BatchJob | None:
-        """Submit the script; None if we are to stop before it is in the queue. Raises ``RefusedError``."""
+        """Submit the script; None if we are to stop before it is in the queue. Raises ``SubmissionError``."""
         command = ("sbatch", "--parsable", f"--output={_output(control)}", node.SCRIPT)
         while not self._stop.is_set:
             try:
@@ -459,7 +466,7 @@ class SlurmRunner:
         if entry is None or entry.state != "PENDING":
             return None
         if entry.reason == "PartitionConfig":  # too few nodes: for now, or there will never be more
-            with contextlib.suppress(AwayError, RefusedError):
+            with contextlib.suppress(AwayError, SubmissionError):
                 _, limit = self._cluster()
                 return f"{counted(nodes, 'node')} of {limit}" if nodes > limit else None
         return entry.reason if NEVER.match(entry.reason) else None

@@ -1,7 +1,7 @@
 """Slurm's commands and its queue, as the runner sees them.
 
 ``SlurmQueue`` asks ``squeue`` once for all jobs, on a thread that runs while jobs are watched. A controller that
-doesn't answer is an ``AwayError``, which is waited for; a request that it refuses is a ``RefusedError``.
+doesn't answer is an ``AwayError``, which is waited for; a request that it refuses is a ``SubmissionError``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AwayError(Exception):
     """The controller doesn't answer now."""
 
 
-class RefusedError(Exception):
+class SubmissionError(Exception):
     """Slurm refused a request; the message says why."""
 
 
@@ -106,7 +106,7 @@ class SlurmQueue:
 
         Raises:
             AwayError: the controller doesn't answer.
-            RefusedError: it refuses the request.
+            SubmissionError: it refuses the request.
             RunnerError: there is no such command.
         """
         try:
@@ -129,7 +129,7 @@ class SlurmQueue:
             lines = done.stderr.decode(errors="replace").strip().splitlines()
             words = [line.removeprefix(f"{command[0]}: ").removeprefix("error: ") for line in lines]
             text = "; ".join(words) or f"{command[0]} exited with {done.returncode}"
-            raise self._is_away(words[-1]) if _AWAY.search(text) else RefusedError(text)
+            raise self._is_away(words[-1]) if _AWAY.search(text) else SubmissionError(text)
         self._away = None
         return done.stdout.decode(errors="surrogateescape")
 
@@ -147,7 +147,7 @@ class SlurmQueue:
     def cancel(self, *job_ids: str) -> bool:
         """Cancel jobs; False if the controller doesn't answer."""
         try:
-            with contextlib.suppress(RefusedError):  # they have ended
+            with contextlib.suppress(SubmissionError):  # they have ended
                 self.call("scancel", "--quiet", *job_ids)
         except AwayError:
             return False
@@ -191,7 +191,7 @@ class SlurmQueue:
                 if self.watched and not self._closed:
                     self.poll()
                 pause = self._interval
-            except (AwayError, RefusedError, RunnerError):
+            except (AwayError, SubmissionError, RunnerError):
                 pause = min(2 * pause, max(LONGEST_PAUSE_S, self._interval))
 
     def close(self) -> None:

@@ -65,8 +65,8 @@ class _RllibAgent(PolicyAgent):
 
     def learner(self, observations: spaces.Space[Any], actions: spaces.Space[Any], history: TrialHistory) -> Algorithm:
         """The algorithm for these spaces, with its env runners."""
+        from tunegym.tuning.agents.live_learner import Draws
         from tunegym.tuning.agents.rllib.algorithm import ALGORITHMS
-        from tunegym.tuning.agents.training import Draws
 
         self.close()  # one whose checkpoint doesn't fit
         horizon = self.env.experiment.most_trials or HORIZON

@@ -28,10 +28,10 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.checkpoints import PolicyFiles
 from tunegym.tuning.agents.history import TrialHistory
+from tunegym.tuning.agents.live_learner import DIVERGED, STARTS, Draws, check_memory
 from tunegym.tuning.agents.rllib.runner import EnvRunners
 from tunegym.tuning.agents.sb3.config import FEWEST, update_size
-from tunegym.tuning.agents.training import DIVERGED, STARTS, Draws, check_memory
-from tunegym.tuning.agents.trial_training import LEAST_DRAWN, Decision, EpsilonGreedy, Step, TrialLearner, imitate
+from tunegym.tuning.agents.trial_learner import LEAST_DRAWN, Decision, EpsilonGreedy, Step, TrialLearner, imitate
 
 MODULE = "module"
 """The folder of RLlib's own files."""

@@ -12,9 +12,9 @@ from gymnasium import spaces
 from gymnasium.spaces.utils import flatten, flatten_space
 
 from tunegym.core.errors import ActionError, BudgetError, ServerLostError
+from tunegym.tuning.agents.live_learner import LiveTraining, training
 from tunegym.tuning.agents.rllib.algorithm import ALGORITHMS, Algorithm
-from tunegym.tuning.agents.training import LiveTraining, training
-from tunegym.tuning.agents.trial_training import Decision, Step
+from tunegym.tuning.agents.trial_learner import Decision, Step
 from tunegym.tuning.ports import LiveEnv
 from tunegym.tuning.spaces import bounds
 

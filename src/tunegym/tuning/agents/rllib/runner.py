@@ -21,8 +21,8 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tunegym.tuning.agents.base import TrainingError
-from tunegym.tuning.agents.training import Draws
-from tunegym.tuning.agents.trial_training import Decision
+from tunegym.tuning.agents.live_learner import Draws
+from tunegym.tuning.agents.trial_learner import Decision
 from tunegym.tuning.runners.ray import Cluster
 
 for _noisy in ("ray.rllib", "ray._common.deprecation", "ray._private.authentication"):

@@ -37,7 +37,7 @@ from tunegym.tuning.workloads.signature import describe_class
 
 if TYPE_CHECKING:
     from tunegym.tuning.agents.history import TrialHistory
-    from tunegym.tuning.agents.trial_training import TrialLearner, TrialTraining
+    from tunegym.tuning.agents.trial_learner import TrialLearner, TrialTraining
 
 FEW = 16
 TRIALS_EACH = 20
@@ -140,7 +140,7 @@ class PolicyAgent(BaseAgent, ABC):
 
     def run(self) -> int:
         """Train on trials until the budget is used up; 1 if the algorithm fails."""
-        from tunegym.tuning.agents.trial_training import TrialTraining
+        from tunegym.tuning.agents.trial_learner import TrialTraining
 
         try:
             self._training = TrialTraining(self.env, self.name, self.config, self.view, self.learner)

@@ -11,8 +11,8 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.logger import Logger
 
+from tunegym.tuning.agents.live_learner import Draws
 from tunegym.tuning.agents.sb3.config import LivePolicyConfig, PolicyConfig
-from tunegym.tuning.agents.training import Draws
 
 PASSED_ON = (
     *("learning_rate", "gamma", "n_steps", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "normalize_advantage"),

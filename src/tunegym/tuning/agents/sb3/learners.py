@@ -20,11 +20,11 @@ from stable_baselines3.common.utils import polyak_update
 from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.checkpoints import PolicyFiles
 from tunegym.tuning.agents.history import TrialHistory
+from tunegym.tuning.agents.live_learner import DIVERGED, Draws
 from tunegym.tuning.agents.sb3 import algorithms
 from tunegym.tuning.agents.sb3.algorithms import Spaces
 from tunegym.tuning.agents.sb3.config import FEWEST, DqnConfig, OnPolicyConfig, PpoConfig, SacConfig, update_size
-from tunegym.tuning.agents.training import DIVERGED, Draws
-from tunegym.tuning.agents.trial_training import (
+from tunegym.tuning.agents.trial_learner import (
     LEAST_DRAWN,
     Decision,
     EpsilonGreedy,

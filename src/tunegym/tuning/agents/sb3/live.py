@@ -21,10 +21,10 @@ from stable_baselines3.common.utils import LinearSchedule, obs_as_tensor
 from stable_baselines3.common.vec_env import VecMonitor, VecTransposeImage
 
 from tunegym.tuning.agents.base import TrainingError
+from tunegym.tuning.agents.live_learner import DIVERGED, STARTS, Draws, LiveTraining, check_memory, training
 from tunegym.tuning.agents.sb3 import algorithms
 from tunegym.tuning.agents.sb3.config import FEWEST, LiveOffPolicyConfig, LiveOnPolicyConfig, LivePolicyConfig
 from tunegym.tuning.agents.sb3.vector import Actions, LeftError, LiveVector, Observations
-from tunegym.tuning.agents.training import DIVERGED, STARTS, Draws, LiveTraining, check_memory, training
 from tunegym.tuning.ports import LiveEnv, Transition
 
 ENDLESS = 2**62

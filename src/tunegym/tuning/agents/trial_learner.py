@@ -22,8 +22,8 @@ from tunegym.core.errors import BudgetError
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.checkpoints import PolicyFiles
 from tunegym.tuning.agents.history import TrialHistory
+from tunegym.tuning.agents.live_learner import Draws, training
 from tunegym.tuning.agents.policies import PolicyChoice
-from tunegym.tuning.agents.training import Draws, training
 from tunegym.tuning.envs.actions import ActionView
 from tunegym.tuning.envs.wrappers import FlatObservations
 from tunegym.tuning.model.trial import Observation, Trial

@@ -15,8 +15,8 @@ import pytest
 
 from tunegym.core.errors import RunnerError
 from tunegym.tuning.model.trial import CallJob, CommandJob
-from tunegym.tuning.runners import shipping
-from tunegym.tuning.runners.shipping import (
+from tunegym.tuning.runners import shipment
+from tunegym.tuning.runners.shipment import (
     Entry,
     ScratchFolder,
     next_batch,
@@ -44,7 +44,7 @@ def tree(folder: Path) -> dict[str, object]:
 @pytest.mark.parametrize("piece", [1, 700, 10_000_000])
 def test_a_folder_arrives_as_it_was(tmp_path: Path, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In pieces of any size; only pipes stay behind."""
-    monkeypatch.setattr(shipping, "PIECE", piece)
+    monkeypatch.setattr(shipment, "PIECE", piece)
     source, target = tmp_path / "source", tmp_path / "target"
     (source / "deep" / ("x" * 150) / "er").mkdir(parents=True)
     for name in ODD:
@@ -102,7 +102,7 @@ def test_a_scenario_is_shipped_without_results(tmp_path: Path) -> None:
 
 
 def test_a_scenario_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "MOST_SHIPPED_MB", 1)
+    monkeypatch.setattr(shipment, "MOST_SHIPPED_MB", 1)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "big.bin").write_bytes(bytes(1_100_000))
     with pytest.raises(RunnerError, match=r"more than 1 MB.*reached at data/big.bin") as caught:
@@ -146,7 +146,7 @@ def test_scratch_folders_of_killed_processes_are_removed(tmp_path: Path, monkeyp
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     text = """
 import os, sys
-from tunegym.tuning.runners.shipping import ScratchFolder
+from tunegym.tuning.runners.shipment import ScratchFolder
 (ScratchFolder().path / "deep").mkdir(mode=0)
 os.kill(os.getpid(), 9)
 """
