@@ -352,9 +352,9 @@ def test_an_error_of_the_algorithm_is_code_1(tmp_path: Path, monkeypatch: pytest
 
 @slow
 def test_a_replay_buffer_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tunegym.tuning.agents import training
+    from tunegym.tuning.agents import live_learner
 
-    monkeypatch.setattr(training.psutil, "virtual_memory", lambda: SimpleNamespace(total=400))
+    monkeypatch.setattr(live_learner.psutil, "virtual_memory", lambda: SimpleNamespace(total=400))
     driven = drive(tmp_path, LiveDqn)
     assert driven.code == 1
     assert "a replay buffer of 160 steps takes" in (driven.failure or "")
