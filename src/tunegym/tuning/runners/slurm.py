@@ -497,7 +497,7 @@ class SlurmRunner:
 
 
 def judged(entry: QueueEntry, time_limit: str | None, said: str = "") -> JobResult | _Fault:
-    """The outcome of a job that ended without a result of its own; ``said`` is what its output tells."""
+    """The outcome of a job that ended without writing a result; ``said`` is what its output says."""
     nodes, job = (entry.nodes,), f"job {entry.id}"
     where = f" on {entry.nodes}" if entry.nodes else ""
     if entry.is_fault:

@@ -167,7 +167,7 @@ class SlurmQueue:
 
     @contextlib.contextmanager
     def watch(self, job_id: str) -> Iterator[None]:
-        """Keep ``entries`` fresh meanwhile. An exception cancels the job: nobody waits for it any more."""
+        """Poll the queue inside the block. An exception cancels the job, since nobody waits for it then."""
         self.watched.append(job_id)
         with self._lock:
             if self._thread is None:
