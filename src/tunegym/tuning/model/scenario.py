@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tunegym.tuning.model.expression import Constraint
-from tunegym.tuning.model.space import EnvParams, Space
+from tunegym.tuning.model.space import Choice, EnvParams, Space
 from tunegym.tuning.model.values import Metrics
 
 BUILTIN_METRICS = ("duration_s", "cpu_s", "max_rss_mb")
@@ -220,6 +220,13 @@ class Experiment:
     def parameter_names(self) -> list[str]:
         """Return every address that a trial has a value for: fixed, knobs and env_params."""
         return [*self.space.fixed, *self.space.knobs, *self.env_params.params]
+
+    @property
+    def most_nodes(self) -> int:
+        """The largest ``num_nodes`` that a trial may have; 1 unless the scenario gives it."""
+        drawn = self.env_params.params.get("num_nodes")
+        domain = self.space.knobs.get("num_nodes") or (drawn and drawn.domain)
+        return max(map(int, domain.values)) if isinstance(domain, Choice) else self.space.fixed.get("num_nodes", 1)
 
     def parameters(self, action: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
         """Return the value of every address in one trial."""

@@ -28,7 +28,6 @@ from typing import Any, ClassVar
 
 from tunegym.core.errors import RunnerError
 from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.trial import Job, JobHandle, JobResult, ReportCallback, what_runs
 from tunegym.tuning.runners import ray_host
 from tunegym.tuning.runners.command import INTERRUPTED_TEARDOWN_S
@@ -124,7 +123,7 @@ class RayRunner:
     def check(self, experiments: Sequence[Experiment]) -> None:
         """Refuse trials on several nodes, and a cluster none of whose nodes can hold a trial."""
         for experiment in experiments:
-            if (most := _most_nodes(experiment)) > 1:
+            if (most := experiment.most_nodes) > 1:
                 what = f"{experiment.name}: num_nodes = {most}, but a trial runs on one node of a Ray cluster"
                 raise RunnerError(what, hint="leave num_nodes out, or let the command itself use the cluster")
         import_ray()
@@ -335,14 +334,6 @@ class RayRunner:
         what = f"a trial takes {_amounts(wanted)}, and no node has that: {'; '.join(shown) or 'there is none'}"
         hint = "ask for less in [system] (num_cpus, num_gpus, resources), or add a node that is large enough"
         return RunnerError(what, hint=hint)
-
-
-def _most_nodes(experiment: Experiment) -> int:
-    space, drawn = experiment.space, experiment.env_params.params
-    domain = space.knobs.get("num_nodes") or ("num_nodes" in drawn and drawn["num_nodes"].domain)
-    if not domain:
-        return int(space.fixed.get("num_nodes", 1))
-    return int(max(domain.values) if isinstance(domain, Choice) else domain.high)
 
 
 def _amounts(resources: Mapping[str, float]) -> str:

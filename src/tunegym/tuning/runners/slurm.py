@@ -34,7 +34,6 @@ from tunegym.core.files import write_atomic
 from tunegym.core.processes import Exit
 from tunegym.core.stop import StopFlag
 from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.trial import CommandJob, Job, JobHandle, JobResult, ReportCallback, Stream
 from tunegym.tuning.model.values import counted
 from tunegym.tuning.runners import node
@@ -273,9 +272,7 @@ class SlurmRunner:
             if self._config.command_prefix is not None and "command" not in one.workload_args:
                 what = f"{one.name}: command_prefix is for commands, and the workload {one.workload} has none"
                 raise TunegymError(what, hint="remove command_prefix from [system], or use the command workload")
-            domain = one.space.knobs.get("num_nodes")
-            values = domain.values if isinstance(domain, Choice) else [one.space.fixed.get("num_nodes", 1)]
-            most = max(int(value) for value in values)
+            most = one.most_nodes
             given = self._nodes if self._config.single_sbatch else most
             if most > given:
                 what = f"{one.name}: num_nodes = {most} is more than the allocation has: {counted(self._nodes, 'node')}"

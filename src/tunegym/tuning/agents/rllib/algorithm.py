@@ -29,7 +29,7 @@ from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.checkpoints import PolicyFiles
 from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.live_learner import DIVERGED, STARTS, Draws, check_memory
-from tunegym.tuning.agents.rllib.runner import EnvRunners
+from tunegym.tuning.agents.rllib.env_runner import EnvRunners
 from tunegym.tuning.agents.sb3.config import FEWEST, update_size
 from tunegym.tuning.agents.trial_learner import LEAST_DRAWN, Decision, EpsilonGreedy, Step, TrialLearner, imitate
 
