@@ -49,6 +49,7 @@ class CommandJob:
     stream: Stream | None = None  # where intermediate values come from; None if there are none
     shell: str | None = None  # name or path of one of ``SHELLS``; None for bash, or sh where there is none
     num_nodes: int = 1  # how many nodes of a cluster it needs; this machine has one
+    measures_memory: bool = False  # its peak memory is needed even if it is below that of the process that starts it
 
     @property
     def reports(self) -> bool:

@@ -125,7 +125,8 @@ class CommandRun:
             error = f"{prefix}{ended.describe()}{pipe}" + (f": {lines}" if lines else "")
         elif ending == "timed_out" and prefix:
             error = f"{prefix}timed out"
-        return JobResult(ending, ended.code, error, None, duration, ended.cpu_s, ended.max_rss_kb / 1024)
+        memory = ended.max_rss_kb / 1024 if ended.max_rss_kb else None
+        return JobResult(ending, ended.code, error, None, duration, ended.cpu_s, memory)
 
     def _wait(self, child: Child, part: Part, deadline: float | None) -> Ending:
         if self.job.stream is not None and self.watch is not None and part == "command":
@@ -195,7 +196,7 @@ class Launcher:
             raise StartError("can't be started: a null character in the command")
         names = [os.fsencode(name) for name in (os.path.abspath(job.folder), *files)]  # noqa: PTH100
         environment = _environment(job, marker)
-        request = (_programs(job.shell, text, environment), environment, *names)
+        request = (_programs(job.shell, text, environment), environment, *names, job.measures_memory)
         for _ in range(2):  # a launcher that was killed is replaced, once
             try:
                 pid, error, begun = self._exchange(request)

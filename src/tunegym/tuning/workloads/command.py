@@ -52,6 +52,8 @@ class CommandWorkload(Fingerprinted):
         self._variables = template.variables(experiment)
         streamed = next((spec for spec in experiment.metrics if spec.stream), None)
         self._stream = Stream(streamed.expression, streamed.file or STDOUT) if streamed is not None else None
+        judged = [*experiment.agent_metrics, *(one.metric for one in experiment.objectives)]
+        self._measures_memory = "max_rss_mb" in judged
 
     def plan(self, number: int, repeat: int, parameters: Mapping[str, Any], folder: str) -> CommandJob:
         """The trial's command, setup and teardown with every placeholder filled."""
@@ -65,6 +67,7 @@ class CommandWorkload(Fingerprinted):
             timeout_s=self._experiment.timeout_s,
             stream=self._stream,
             num_nodes=parameters.get(template.NUM_NODES, 1),
+            measures_memory=self._measures_memory,
             **{key: text.render(values) for key, text in self._templates.items()},
         )
 
