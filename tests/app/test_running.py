@@ -71,6 +71,16 @@ def test_a_bad_configuration_starts_nothing(change: list[str], told: str, scenar
     assert told in done.stderr
 
 
+def test_memory_of_small_programs(cli: Cli, write_scenario: Write) -> None:
+    """It is their own, not that of the process that starts them."""
+    args = {"command": "sleep {x}", "x": [0, 0.001]}
+    keys = {"agent_metrics": ["max_rss_mb"], "agent_reward_function": None, "metrics": None}
+    cli("run", write_scenario(args=args, **keys), code=0)
+    peaks = [trial.metrics["max_rss_mb"] for trial in load(RESULTS).experiments["e"].trials]
+    assert len(peaks) == 2
+    assert all(0 < peak < 4 for peak in peaks)
+
+
 def test_a_plain_job_runs_once(cli: Cli, write_scenario: Write) -> None:
     plain = {"agent": None, "agent_metrics": None, "metrics": None}
     build = experiment("build", args={"command": "echo ran >> {scenario_dir}/ran.txt"}, **plain)
