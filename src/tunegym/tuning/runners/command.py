@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import itertools
 import marshal
 import os
 import re
@@ -403,6 +404,19 @@ class OutputFollower:
             yield from () if self._too_slow else self._pattern.finditer(line, timeout=MATCH_S)
         except TimeoutError:  # the metric itself will complain about it
             self._too_slow = True
+
+
+def untold(watch: ReportCallback, told: list[int]) -> ReportCallback:
+    """The watch of one attempt, without the values that earlier ones have ``told``: the job starts over."""
+    numbers = itertools.count(1)
+
+    def tell(step: int, value: float) -> bool:
+        if next(numbers) <= len(told):
+            return False
+        told.append(step)
+        return watch(step, value)
+
+    return tell
 
 
 # the folder of a job ----------------------------------------------------------------------------------

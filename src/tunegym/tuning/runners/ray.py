@@ -30,7 +30,7 @@ from tunegym.core.errors import RunnerError
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import Job, JobHandle, JobResult, ReportCallback, what_runs
 from tunegym.tuning.runners import ray_host
-from tunegym.tuning.runners.command import INTERRUPTED_TEARDOWN_S
+from tunegym.tuning.runners.command import INTERRUPTED_TEARDOWN_S, untold
 from tunegym.tuning.runners.shipment import Entry, ScratchFolder, read_scenario, write_folder
 
 _log = logging.getLogger(__name__)
@@ -156,14 +156,14 @@ class RayRunner:
             RunnerError: the cluster can't be reached, no node can hold the job, tunegym isn't there, or a folder can't
                 be used.
         """
-        reported: list[Any] = []
+        told: list[int] = []
         nodes: list[str] = []
         while (host := self._take()) is not None:
             nodes.append(host.node)
             is_usable = False
             try:
                 started(host.handle)
-                result = self._attempt(host, job, watch if job.reports else None, reported)
+                result = self._attempt(host, job, untold(watch, told) if watch and job.reports else None)
                 is_usable = True
                 return replace(result, nodes=tuple(nodes))
             except HostLostError as error:
@@ -211,23 +211,16 @@ class RayRunner:
 
     # one attempt --------------------------------------------------------------------------------------
 
-    def _attempt(self, host: _Host, job: Job, watch: ReportCallback | None, reported: list[Any]) -> JobResult:
-        """Run the job on the host, and bring its files back; ``reported`` are the values of all attempts.
-
-        Raises ``HostLostError``.
-        """
+    def _attempt(self, host: _Host, job: Job, watch: ReportCallback | None) -> JobResult:
+        """Run the job on the host, and bring its files back. Raises ``HostLostError``."""
         actor, cluster = host.actor, self._cluster
         ended = actor.run.remote(pickle.dumps(job), watch is not None)
         value = None if watch is None else actor.next_report.remote(None)
-        seen, deadline = 0, None
+        deadline = None
         while not (ready := cluster.wait([ended if value is None else value])) or value is not None:
             if ready and watch is not None:
-                report, verdict = cluster.get(value), False
-                seen += 1
-                if report is not None and seen > len(reported):
-                    reported.append(report)
-                    verdict = watch(*report)
-                value = None if report is None else actor.next_report.remote(verdict)
+                report = cluster.get(value)
+                value = None if report is None else actor.next_report.remote(watch(*report))
             if self._stops and deadline is None:
                 actor.stop.remote()
                 deadline = time.monotonic() + STOP_S

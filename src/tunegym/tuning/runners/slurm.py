@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import logging
 import os
@@ -37,7 +36,7 @@ from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import CommandJob, Job, JobHandle, JobResult, ReportCallback, Stream
 from tunegym.tuning.model.values import counted
 from tunegym.tuning.runners import node
-from tunegym.tuning.runners.command import OutputFollower, broken, error_lines
+from tunegym.tuning.runners.command import OutputFollower, broken, error_lines, untold
 from tunegym.tuning.runners.slurm_queue import (
     NEVER,
     AwayError,
@@ -188,7 +187,7 @@ class SlurmRunner:
             flight = flight or self._submitted(job)
             if isinstance(flight, JobResult):
                 return flight
-            result = self._awaited(flight, started, _untold(watch, told) if watch and job.reports else None)
+            result = self._awaited(flight, started, untold(watch, told) if watch and job.reports else None)
             nodes += tuple(filter(None, result.nodes))
             if isinstance(result, JobResult):
                 return replace(result, nodes=nodes)
@@ -560,16 +559,3 @@ class _ReportFollower(OutputFollower):
     def _tell(self, line: bytes) -> bool:
         step, _, value = line.partition(b" ")
         return bool(value) and self._watch(int(step), float(value))
-
-
-def _untold(watch: ReportCallback, told: list[int]) -> ReportCallback:
-    """The watch of one attempt, without the values that earlier ones have ``told``: the job starts over."""
-    numbers = itertools.count(1)
-
-    def tell(step: int, value: float) -> bool:
-        if next(numbers) <= len(told):
-            return False
-        told.append(step)
-        return watch(step, value)
-
-    return tell

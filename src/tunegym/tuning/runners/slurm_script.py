@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tunegym.core.text import escaped
-from tunegym.tuning.model.trial import SHELLS, CommandJob, Job
+from tunegym.tuning.model.trial import SHELLS, CommandJob, Job, what_runs
 from tunegym.tuning.runners import node
 
 _TIME = re.compile(r"(\d+)([smh])\Z|\d+-\d+(:\d+){0,2}\Z|\d+(:\d+){1,2}\Z")
@@ -56,7 +56,7 @@ class SlurmConfig:
 def job_script(config: SlurmConfig, name: str, job: Job, control: str, exclude: Sequence[str]) -> str:
     """The script that runs a job: what ``sbatch`` is given, or in an allocation what each of its steps runs."""
     lines = [] if config.single_sbatch else _options(config, name, job.num_nodes, exclude)
-    lines += ["", *_described(job)]
+    lines += ["", *(f"# {escaped(line)}".rstrip() for line in what_runs(job).splitlines())]
     lines += [f"export {key}={shlex.quote(value)}" for key, value in config.env.items()]
     if config.single_sbatch and job.num_nodes > 1:  # the first node runs the job, and has the others
         lines.append('[ "$SLURM_PROCID" = 0 ] || exec sleep infinity')
@@ -104,18 +104,6 @@ def _slurm_time(text: str) -> str:
         return text
     seconds = int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-
-
-def _described(job: Job) -> Iterator[str]:
-    """What the node will run, as comments."""
-    if isinstance(job, CommandJob):
-        parts = {part: getattr(job, part) or "" for part in ("setup", "command", "teardown")}
-    else:
-        arguments = ", ".join(f"{key}={value!r}" for key, value in job.arguments.items())
-        parts = {"call": f"{job.target}({arguments})"}
-    for part, text in parts.items():
-        for number, line in enumerate(text.splitlines()):
-            yield f"# {part + ':' if number == 0 else ' '} {escaped(line)}".rstrip()
 
 
 def with_prefix(job: Job, prefix: str | None) -> Job:

@@ -12,7 +12,7 @@
 #SBATCH '--constraint=a100&nvlink'
 #SBATCH '--comment=it'"'"'s a test'
 
-# command: srun ./solve
+# srun ./solve
 export OMP_NUM_THREADS=4
 export NOTE='it'"'"'s $HOME'
 exec PYTHON -P -m tunegym.tuning.runners.node trials/000017/repeat-2.job

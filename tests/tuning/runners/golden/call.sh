@@ -3,5 +3,5 @@
 #SBATCH --nodes=1
 #SBATCH --no-requeue
 
-# call: model:train(lr=0.1, name="it's")
+# model:train(lr=0.1, name="it's")
 exec PYTHON -P -m tunegym.tuning.runners.node trials/000005.job

@@ -4,6 +4,6 @@
 #SBATCH --no-requeue
 
 # setup: apptainer exec --nv image.sif /bin/sh -e -c make
-# command: apptainer exec --nv image.sif /bin/sh -e -c 'echo '"'"'it'"'"''"'"'s'"'"' $X'
+# apptainer exec --nv image.sif /bin/sh -e -c 'echo '"'"'it'"'"''"'"'s'"'"' $X'
 # teardown: apptainer exec --nv image.sif /bin/sh -e -c 'rm -r x'
 exec PYTHON -P -m tunegym.tuning.runners.node trials/000003.job

@@ -3,5 +3,5 @@
 #SBATCH --nodes=1
 #SBATCH --no-requeue
 
-# command: srun --container-image=nvcr.io/pytorch --container-mounts=$PWD bash -e -o pipefail -c 'python train.py --lr 0.1 | tee '"'"'my log'"'"''
+# srun --container-image=nvcr.io/pytorch --container-mounts=$PWD bash -e -o pipefail -c 'python train.py --lr 0.1 | tee '"'"'my log'"'"''
 exec PYTHON -P -m tunegym.tuning.runners.node trials/000017.job

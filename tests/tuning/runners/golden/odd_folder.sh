@@ -3,6 +3,6 @@
 #SBATCH --nodes=1
 #SBATCH --no-requeue
 
-# command: true
+# true
 exec PYTHON -P -m tunegym.tuning.runners.node 'a b/it'"'"'s $X
 \%j.job'

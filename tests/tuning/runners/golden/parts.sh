@@ -4,38 +4,39 @@
 #SBATCH --no-requeue
 
 # setup: ssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss
-# command: a
-#   \tb
-#   #SBATCH --x
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
-#   c
+# a
+# \tb
+# #SBATCH --x
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+# c
+#
 # teardown: t
 exec PYTHON -P -m tunegym.tuning.runners.node trials/3.job

@@ -3,5 +3,5 @@
 #SBATCH --nodes=1
 #SBATCH --no-requeue
 
-# command: python train.py --lr 0.1 | tee 'my log'
+# python train.py --lr 0.1 | tee 'my log'
 exec PYTHON -P -m tunegym.tuning.runners.node trials/000017.job
