@@ -55,8 +55,10 @@ def wrong_puts(plane: DataPlaneClient) -> Refused:
         ],
         "tags": [(errors.TagError, ([{}], 3, "ab", {3: 1}, *tags))],
         "group_ids": [(errors.SampleError, (3, "ab", ["a"], [1, 2], ["a", "b"]))],
-        "lengths": [(errors.SampleError, (3, [1], [1, 2, 3], [1, -1], [1, 1.5], [1, 2**31], "ab"))],
-        "epoch": [(errors.SpecError, (-1, 0.5, "0", True, 2**80))],
+        "lengths": [
+            (errors.SampleError, (3, [1], [1, 2, 3], [1, -1], [1, 1.5], [1, 2**31])),
+            (errors.FieldError, ("ab", "")),
+        ],
         "timeout_s": [(errors.SpecError, NO_SECONDS)],
     }
     return wrong_arguments(plane.put_samples, given, wrong)
@@ -83,16 +85,16 @@ def wrong_calls(plane: DataPlaneClient, put: BatchMeta, claimed: BatchMeta) -> R
     given: Any = plane  # arguments of other types than are allowed are the point
     by_error: dict[type[errors.DataPlaneError], list[Callable[[], Any]]] = {
         errors.UnknownPartitionError: [
-            lambda call=call: call("elsewhere") for call in (plane.delete_partition, plane.seal, plane.epoch)
+            lambda call=call: call("elsewhere") for call in (plane.delete_partition, plane.seal)
         ],
         errors.SampleError: [lambda one=one: given.clear_samples(P, one) for one in (["s-0", "unknown"], "s-0")],
         errors.FieldError: [lambda: plane.get_samples(put, []), lambda: plane.get_data(put.with_fields([]))],
         errors.LeaseLostError: [lambda call=call: call(put) for call in (given.ack, given.release, given.extend)],
         errors.SpecError: [
-            lambda: given.epoch(None),
-            lambda: given.clear_samples(P, ["s-0"], reason=3),
-            lambda: plane.get_samples(put.slice(0, 0), ["nothing"]),
-            *(lambda one=one: given.get_samples(put, one) for one in ("tokens", None)),
+            lambda: given.producer(None),
+            lambda: given.producer(P).start(0),
+            lambda: given.producer(P).put_samples(0, ["s-2"], {"tokens": [np.arange(2)]}),
+            lambda: given.producer("other").put_samples(given.producer(P).start(1), ["s-2"], {}),
             *(lambda one=one: given.check_consumption_status(P, one) for one in ("train", None, ["unknown"])),
             *(lambda one=one: given.register_partition("new", *one) for one in (("ab", ["t"]), (["a"], None))),
             *(lambda one=one: given.ack(claimed, version=one) for one in NO_NUMBERS[1:]),
@@ -161,12 +163,12 @@ def test_the_lengths_of_a_named_field(plane: DataPlaneClient) -> None:
     plane.register_partition("lengths", ["answer", "prompt"], ["train"])
     fields = {"answer": [np.arange(3), np.arange(9)], "prompt": [np.arange(5), np.arange(5)]}
     for name, wanted in (("prompt", (5, 5)), ("answer", (3, 9))):
-        put = kv_first_write(plane, "lengths", ["a", "b"], fields, lengths_of=name)
+        put = kv_first_write(plane, "lengths", ["a", "b"], fields, lengths=name)
         claimed = plane.claim_meta("lengths", "train", ["answer"], 2)
         assert put.sequence_lengths == claimed.sequence_lengths == wanted
         plane.release(claimed)
     with pytest.raises(errors.FieldError, match="no lengths"):
-        kv_first_write(plane, "lengths", ["c", "d"], fields, lengths_of="other")
+        kv_first_write(plane, "lengths", ["c", "d"], fields, lengths="other")
     fields["prompt"] = [np.arange(5), np.arange(4)]
     with pytest.raises(errors.FieldError, match="different lengths: answer, prompt"):
         kv_first_write(plane, "lengths", ["c", "d"], fields)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tunegym import dataplane
-from tunegym.dataplane import BatchMeta, DataPlaneClient, errors
+from tunegym.dataplane import BatchMeta, DataPlaneClient, Producer, errors
 from tunegym.dataplane.metrics import PREFIX, prometheus_text
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/reference/dataplane.md").read_text(encoding="utf-8")
@@ -32,14 +32,17 @@ def call(name: str, function: Callable[..., Any]) -> str:
 
 def test_names_and_calls() -> None:
     names = TEXT[TEXT.index("## Names") : TEXT.index("## Planes")]
-    assert [name for name in dataplane.__all__ if f"`{name}`" not in names] == []
+    assert [name for name in dataplane.__all__ if f"`{name}`" not in names and not name.endswith("Error")] == []
     calls = {name: getattr(dataplane, name) for name in FUNCTIONS}
     for name, member in vars(DataPlaneClient).items():
         if not name.startswith("_") and inspect.isfunction(member):
             if name.endswith("_async"):
                 assert f"`{name}(...)`" in TEXT
+            elif name != member.__name__:
+                assert f"`{name}`" in TEXT  # an alias
             else:
                 calls[name] = member
+    calls.update({"start": Producer.start})
     assert [shown for name, one in calls.items() if (shown := call(name, one)) not in TEXT] == []
     assert "`durable`" in TEXT
 
@@ -53,6 +56,7 @@ def test_batches() -> None:
 
 def test_errors_and_metrics() -> None:
     own = {name for name, one in vars(errors).items() if getattr(one, "__module__", None) == errors.__name__}
+    assert own <= set(dataplane.__all__)
     assert set(re.findall(r"^\| `(\w+Error)` \|", TEXT, re.MULTILINE)) == own
     with dataplane.connect("memory://reference") as plane:
         plane.register_partition("p", ["x"], ["train"], capacity=4)

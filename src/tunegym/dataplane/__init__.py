@@ -5,9 +5,27 @@
 
 from __future__ import annotations
 
-from tunegym.dataplane.client import DataPlaneClient
+from tunegym.dataplane.client import DataPlaneClient, Producer, RolloutToken
 from tunegym.dataplane.columns import cut, kv_first_write, read_columns, write_columns
 from tunegym.dataplane.connect import attach, connect, rollout_filter
+from tunegym.dataplane.errors import (
+    ClaimTimeoutError,
+    ClosedError,
+    DataPlaneError,
+    EndOfStreamError,
+    EpochError,
+    FieldError,
+    FullError,
+    HostTimeoutError,
+    LeaseLostError,
+    NoPlaneError,
+    SampleError,
+    SealedError,
+    SpecError,
+    StorageError,
+    TagError,
+    UnknownPartitionError,
+)
 from tunegym.dataplane.filters import All, BaseRolloutFilter, DropCounts, StalenessFilter, TagFilter
 from tunegym.dataplane.model import BatchMeta, PartitionSpec
 from tunegym.dataplane.predicate import Tag
@@ -19,14 +37,32 @@ __all__ = [
     "All",
     "BaseRolloutFilter",
     "BatchMeta",
+    "ClaimTimeoutError",
+    "ClosedError",
     "DataPlaneClient",
+    "DataPlaneError",
     "DropCounts",
+    "EndOfStreamError",
+    "EpochError",
+    "FieldError",
+    "FullError",
+    "HostTimeoutError",
+    "LeaseLostError",
+    "NoPlaneError",
     "PartitionSpec",
+    "Producer",
+    "RolloutToken",
+    "SampleError",
+    "SealedError",
     "Shard",
+    "SpecError",
     "StalenessFilter",
     "StalenessPolicy",
+    "StorageError",
     "Tag",
+    "TagError",
     "TagFilter",
+    "UnknownPartitionError",
     "attach",
     "connect",
     "cut",

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tunegym.dataplane import model
@@ -24,7 +24,6 @@ from tunegym.dataplane.encoding import Column, encode
 from tunegym.dataplane.errors import (
     ClosedError,
     DataPlaneError,
-    EpochError,
     FieldError,
     LeaseLostError,
     SampleError,
@@ -43,13 +42,12 @@ READ_TRIES = 20
 
 T = TypeVar("T")
 P = ParamSpec("P")
+Caller = TypeVar("Caller", "DataPlaneClient", "Producer")
 _HANDLE: ContextVar[Handle | None] = ContextVar("_HANDLE", default=None)
 """Of the put or claim that the current thread was started for."""
 
 
-def _awaitable(
-    call: Callable[Concatenate[DataPlaneClient, P], T],
-) -> Callable[Concatenate[DataPlaneClient, P], Coroutine[Any, Any, T]]:
+def _awaitable(call: Callable[Concatenate[Caller, P], T]) -> Callable[Concatenate[Caller, P], Coroutine[Any, Any, T]]:
     """The put or claim for asyncio. When cancelled, it is abandoned before the cancellation continues.
 
     Each call has its own daemon thread, not one of a pool: a full pool of waiting claims would block the put that they
@@ -57,7 +55,7 @@ def _awaitable(
     """
 
     @functools.wraps(call)
-    async def in_thread(self: DataPlaneClient, /, *arguments: P.args, **named: P.kwargs) -> T:
+    async def in_thread(self: Caller, /, *arguments: P.args, **named: P.kwargs) -> T:
         handle = Handle()
 
         def run() -> T:
@@ -97,8 +95,7 @@ class DataPlaneClient:
         self._owner = owner
         self._lease_s = lease_s
         self._pid = os.getpid()
-        # Weights that are fetched from here on belong to these epochs or later ones.
-        self._epochs = {spec["partition_id"]: spec["epoch"] for spec in host.call("specs", {})}
+        host.call("specs", {})  # raises here if the host can't be reached
 
     @property
     def durable(self) -> bool:
@@ -130,26 +127,15 @@ class DataPlaneClient:
         """Create a partition. Registering the same spec again has no effect; another spec is a ``SpecError``."""
         names = {"fields": tuple(checked_names("fields", fields)), "tasks": tuple(checked_names("tasks", tasks))}
         spec = PartitionSpec(partition_id, **names, capacity=capacity, group_size=group_size, on_full=on_full)
-        epoch = self._call("register", spec=asdict(spec))["epoch"]
-        self._epochs.setdefault(partition_id, epoch)  # a known epoch stays: registering fetches no newer weights
+        self._call("register", spec=asdict(spec))
 
     def delete_partition(self, partition_id: str) -> None:
         """Delete the partition and its samples. Waiting calls fail with ``UnknownPartitionError``."""
         self._call("delete", partition_id=checked_name("partition_id", partition_id))
-        self._epochs.pop(partition_id, None)
 
     def seal(self, partition_id: str) -> None:
         """Refuse new samples. Claims get the rest, then an ``EndOfStreamError``."""
         self._call("seal", partition_id=checked_name("partition_id", partition_id))
-
-    def epoch(self, partition_id: str) -> int:
-        """The number of rewinds so far: read it before you fetch weights, and pass it to their puts."""
-        checked_name("partition_id", partition_id)
-        epochs = {spec["partition_id"]: spec["epoch"] for spec in self._call("specs")}
-        if partition_id not in epochs:
-            known = ", ".join(epochs) or "none"
-            raise UnknownPartitionError(f"there is no partition {partition_id!r}", hint=f"registered: {known}")
-        return epochs[partition_id]
 
     # puts ---------------------------------------------------------------------------------------------
 
@@ -162,10 +148,11 @@ class DataPlaneClient:
         group_ids: Sequence[str] | None = None,
         timeout_s: float | None = None,
         *,
-        lengths: Sequence[int] | None = None,
-        epoch: int | None = None,
+        lengths: Sequence[int] | str | None = None,
     ) -> BatchMeta:
         """Write fields of new or existing samples. When this returns, they are not lost.
+
+        The put belongs to the epoch in which it arrives. Rollouts that may outlast a rewind are put by a ``producer``.
 
         Args:
             partition_id: the partition.
@@ -174,17 +161,31 @@ class DataPlaneClient:
             tags: one mapping for each sample, or one for all.
             group_ids: the group of each sample, in a partition with groups.
             timeout_s: how long to wait for room; None to wait forever.
-            lengths: the length of each sample from now on. By default the row lengths of the first jagged column, else
-                of the first column given as a list, else of the first column whose rows are arrays; and only for
-                samples without a recorded length.
-            epoch: of the weights that produced the samples: the result of ``epoch`` before fetching them. By default
-                the epoch of this client: when it connected, registered or rewound the partition, or was last refused.
+            lengths: the length of each sample from now on, or the name of the field whose row lengths they are. By
+                default the row lengths of the first jagged column, else of the first column given as a list, else of
+                the first column whose rows are arrays; and only for samples without a recorded length.
 
         Raises:
             FullError: no room in time, or at once with ``on_full="raise"``.
-            EpochError: the weights vanished in a rewind: fetch the current ones. Without ``epoch`` the next put of this
-                client belongs to the current epoch, in every thread.
         """
+        return self._put(None, partition_id, sample_ids, fields, tags, group_ids, timeout_s, lengths)
+
+    def producer(self, partition_id: str) -> Producer:
+        """Puts rollouts in the epoch in which they started."""
+        return Producer(self, checked_name("partition_id", partition_id))
+
+    def _put(
+        self,
+        epoch: int | None,
+        partition_id: str,
+        sample_ids: Sequence[str],
+        fields: Mapping[str, Any],
+        tags: Tags | Sequence[Tags] | None,
+        group_ids: Sequence[str] | None,
+        timeout_s: float | None,
+        lengths: Sequence[int] | str | None,
+    ) -> BatchMeta:
+        """A put of an epoch; None for the present one."""
         began = time.monotonic()
         self._check_process()
         checked_name("partition_id", partition_id)
@@ -193,9 +194,7 @@ class DataPlaneClient:
         columns = _columns(fields, len(ids))
         plain_tags = None if tags is None else model.checked_tags(tags, len(ids))
         groups = None if group_ids is None else checked_names("group_ids", group_ids, SampleError)
-        known = _lengths(columns) if lengths is None else model.checked_lengths(lengths)
-        # A partition that was unknown when this client connected was not rewound by then.
-        own = self._epochs.setdefault(partition_id, 0) if epoch is None else checked_integer("epoch", epoch, 0)
+        known = _lengths(columns, lengths)
         meta = BatchMeta(
             partition_id,
             tuple(ids),
@@ -203,7 +202,7 @@ class DataPlaneClient:
             sequence_lengths=_tuple(known),
             tags=_tuple([dict(plain_tags) for _ in ids] if isinstance(plain_tags, Mapping) else plain_tags),
             group_ids=_tuple(groups),
-            epoch=own,
+            epoch=epoch or 0,
         )
         if not ids:
             return meta
@@ -214,29 +213,23 @@ class DataPlaneClient:
             "lengths": known,
             "tags": plain_tags,
             "group_ids": groups,
-            "epoch": own,
+            "epoch": epoch,
             "owner": self._owner,
             "lengths_given": lengths is not None,
             BEGAN: began,
         }
-        try:
-            self._write(_HANDLE.get() or Handle(), request, columns, wait_s)
-        except EpochError:
-            if epoch is None:
-                with contextlib.suppress(DataPlaneError):  # read it now: before new weights are fetched
-                    self._epochs[partition_id] = self.epoch(partition_id)
-            raise
-        return meta
+        return replace(meta, epoch=self._write(_HANDLE.get() or Handle(), request, columns, wait_s))
 
     def _write(
         self, handle: Handle, request: dict[str, Any], columns: Mapping[str, Column], wait_s: float | None
-    ) -> None:
-        """Write the bytes, then tell the ledger. If it does not take them, they are freed."""
+    ) -> int:
+        """Write the bytes, then tell the ledger; the epoch. If it does not take them, they are freed."""
         location, request["nbytes"] = self._storage.write(request["partition_id"], columns)
         taken = False
         try:
-            self._host.call("put", {**request, "location": location}, wait_s, handle)
+            found = self._host.call("put", {**request, "location": location}, wait_s, handle)
             taken = True
+            return found["epoch"]
         except DataPlaneError:
             raise
         except BaseException:
@@ -366,12 +359,11 @@ class DataPlaneClient:
     def rewind(self, partition_id: str, task_name: str, to_version: int) -> Mapping[str, int]:
         """A trainer restarted from a checkpoint: give back the samples that were trained past it.
 
-        Samples of weights after that version are cleared as ``orphaned``; puts of the old epoch are refused.
+        Samples of weights after that version are cleared as ``orphaned``. A new epoch begins: producers' rollouts that
+        started before are refused.
         """
         version = checked_integer("to_version", to_version)
-        found = self._call("rewind", **_task(partition_id, task_name), to_version=version)
-        self._epochs[partition_id] = found["epoch"]
-        return found
+        return self._call("rewind", **_task(partition_id, task_name), to_version=version)
 
     def check_consumption_status(self, partition_id: str, task_names: Iterable[str]) -> bool:
         """Whether each of the tasks has acked every sample that is not cleared."""
@@ -380,10 +372,15 @@ class DataPlaneClient:
 
     # reads --------------------------------------------------------------------------------------------
 
-    def get_samples(self, meta: BatchMeta, select_fields: Sequence[str]) -> dict[str, Rows]:
-        """Read fields in the order of the batch. Raises for a field that was not produced or is cleared."""
-        model.checked_meta(meta)
-        fields = checked_names("select_fields", select_fields)
+    def get_samples(self, meta: BatchMeta, select_fields: Sequence[str] | None = None) -> dict[str, Rows]:
+        """Read fields in the order of the batch; by default those that the batch names.
+
+        Raises:
+            FieldError: a field was not produced, or none is named.
+            SampleError: a sample is cleared.
+        """
+        named = model.checked_meta(meta).fields if select_fields is None else select_fields
+        fields = checked_names("select_fields", named)
         if not fields:
             raise FieldError("no field is named", hint="name the fields to read: there is no implicit all")
         for _ in range(READ_TRIES):
@@ -391,9 +388,7 @@ class DataPlaneClient:
                 return self._read(meta, fields)
         return self._read(meta, fields)
 
-    def get_data(self, meta: BatchMeta, select_fields: Sequence[str] | None = None) -> dict[str, Rows]:
-        """Like ``get_samples``; by default the fields of the batch."""
-        return self.get_samples(meta, model.checked_meta(meta).fields if select_fields is None else select_fields)
+    get_data = get_samples
 
     def _read(self, meta: BatchMeta, fields: list[str]) -> dict[str, Rows]:
         ids = list(meta.sample_ids)
@@ -421,6 +416,67 @@ class DataPlaneClient:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+@dataclass(eq=False)
+class RolloutToken:
+    """The start of a rollout: its samples belong to the epoch in which it started. One thread at a time uses it."""
+
+    partition_id: str
+    epoch: int
+    count: int  # the number of samples that it covers
+    sample_ids: set[str] = field(default_factory=set)  # those that were put
+
+
+class Producer:
+    """Puts the rollouts of a partition, each in the epoch in which it started.
+
+    ``token = producer.start(n)`` before the weights are fetched; ``producer.put_samples(token, ...)`` with what these
+    weights produced. If a ``rewind`` came in between, the weights are gone: fetch the present ones, and start again.
+    """
+
+    def __init__(self, plane: DataPlaneClient, partition_id: str) -> None:
+        self._plane = plane
+        self._host = plane._host
+        self.partition_id = partition_id
+
+    def start(self, n: int) -> RolloutToken:
+        """Start a rollout of ``n`` samples in the partition's present epoch."""
+        count = checked_integer("n", n, 1)
+        epochs = {spec["partition_id"]: spec["epoch"] for spec in self._plane._call("specs")}
+        if self.partition_id not in epochs:
+            known = ", ".join(map(repr, epochs)) or "none"
+            raise UnknownPartitionError(f"there is no partition {self.partition_id!r}", hint=f"registered: {known}")
+        return RolloutToken(self.partition_id, epochs[self.partition_id], count)
+
+    def put_samples(
+        self,
+        token: RolloutToken,
+        sample_ids: Sequence[str],
+        fields: Mapping[str, Any],
+        tags: Tags | Sequence[Tags] | None = None,
+        group_ids: Sequence[str] | None = None,
+        timeout_s: float | None = None,
+        lengths: Sequence[int] | str | None = None,
+    ) -> BatchMeta:
+        """Like ``DataPlaneClient.put_samples``, in the epoch of the token; in one call or several.
+
+        Raises:
+            EpochError: a rewind came after the start. Nothing was put: fetch the present weights, and start again.
+            SampleError: more samples than the token covers.
+        """
+        if not isinstance(token, RolloutToken) or token.partition_id != self.partition_id:
+            raise SpecError(f"{token!r:.60} is no token of {self.partition_id!r}", hint="give the result of start")
+        ids = checked_names("sample_ids", sample_ids, SampleError)
+        covered = token.sample_ids.union(ids)
+        if len(covered) > token.count:
+            raise SampleError(f"{len(covered)} samples, but the token covers {token.count}", hint="start more of them")
+        more = tags, group_ids, timeout_s, lengths
+        put = self._plane._put(token.epoch, self.partition_id, ids, fields, *more)
+        token.sample_ids = covered
+        return put
+
+    put_samples_async = _awaitable(put_samples)
 
 
 def _tuple(values: Iterable[T] | None) -> tuple[T, ...] | None:
@@ -456,8 +512,15 @@ def _columns(fields: Mapping[str, Any], count: int) -> dict[str, Column]:
     return columns
 
 
-def _lengths(columns: Mapping[str, Column]) -> list[int] | None:
-    """The row lengths of the first jagged column; else of the first list; else of the first column of arrays."""
+def _lengths(columns: Mapping[str, Column], given: Sequence[int] | str | None) -> list[int] | None:
+    """The given lengths, or the row lengths of a field: the named one, else the first jagged, listed or other."""
+    if isinstance(given, str):
+        found = columns[given].lengths if given in columns else None
+        if found is None:
+            raise FieldError(f"{given!r} has no lengths", hint="name a field of this put whose rows are arrays")
+        return found
+    if given is not None:
+        return model.checked_lengths(given)
     known = [column for column in columns.values() if column.lengths is not None]
     best = max(known, key=lambda column: 2 if column.kind == "jagged" else column.listed, default=None)
     return None if best is None else best.lengths

@@ -229,35 +229,25 @@ def kv_first_write(
     *,
     tags: Tags | Sequence[Tags] | None = None,
     group_ids: Sequence[str] | None = None,
-    lengths_of: str | None = None,
+    lengths: Sequence[int] | str | None = None,
     timeout_s: float | None = None,
-    epoch: int | None = None,
 ) -> BatchMeta:
     """Put a rollout batch: all fields become ready at once, and the lengths of the rows are recorded.
 
-    Padded rows all have the same length: ``cut`` them first. ``lengths_of`` names the field whose row lengths are the
-    samples' lengths, replacing recorded ones; by default the lengths that all jagged fields agree on. The other
-    arguments are those of ``DataPlaneClient.put_samples``.
+    Padded rows all have the same length: ``cut`` them first. The arguments are those of
+    ``DataPlaneClient.put_samples``, but without ``lengths`` all jagged fields must agree on them.
 
     Raises:
-        FieldError: jagged fields disagree on the lengths, and ``lengths_of`` is not given.
+        FieldError: jagged fields disagree on the lengths, and ``lengths`` is not given.
     """
     columns = {name: encode(values) for name, values in fields.items()}
-    lengths: list[int] | None = None
-    if lengths_of is None:
-        jagged = {name: tuple(column.lengths or ()) for name, column in columns.items() if column.kind == "jagged"}
-        if len(set(jagged.values())) > 1:
-            raise FieldError(
-                f"fields with different lengths: {', '.join(jagged)}",
-                hint=f"name the one that counts: lengths_of={next(iter(jagged))!r}",
-            )
-    else:
-        lengths = columns[lengths_of].lengths if lengths_of in columns else None
-        if lengths is None:
-            raise FieldError(f"{lengths_of!r} has no lengths", hint="name a field of this batch whose rows are arrays")
-    return plane.put_samples(
-        partition_id, sample_ids, columns, tags, group_ids, timeout_s, lengths=lengths, epoch=epoch
-    )
+    jagged = {name: tuple(column.lengths or ()) for name, column in columns.items() if column.kind == "jagged"}
+    if lengths is None and len(set(jagged.values())) > 1:
+        raise FieldError(
+            f"fields with different lengths: {', '.join(jagged)}",
+            hint=f"name the one that counts: lengths={next(iter(jagged))!r}",
+        )
+    return plane.put_samples(partition_id, sample_ids, columns, tags, group_ids, timeout_s, lengths=lengths)
 
 
 def read_columns(
@@ -317,15 +307,10 @@ def _laid_out(rows: Rows, layout: Layout, pad_to: int | None, pad_value: float, 
 
 
 def write_columns(
-    plane: DataPlaneClient,
-    meta: BatchMeta,
-    columns: Mapping[str, Any],
-    timeout_s: float | None = None,
-    *,
-    epoch: int | None = None,
+    plane: DataPlaneClient, meta: BatchMeta, columns: Mapping[str, Any], timeout_s: float | None = None
 ) -> BatchMeta:
     """Add fields to the samples of a batch, in its order. The samples' lengths stay unchanged."""
     if not columns:
         raise FieldError("no column is given", hint="give at least one by name")
-    put = plane.put_samples(meta.partition_id, meta.sample_ids, columns, timeout_s=timeout_s, epoch=epoch)
+    put = plane.put_samples(meta.partition_id, meta.sample_ids, columns, timeout_s=timeout_s)
     return put if meta.sequence_lengths is None else replace(put, sequence_lengths=meta.sequence_lengths)

@@ -204,7 +204,7 @@ class BatchMeta:
         return replace(self, tags=tuple({**one, **new} for one, new in zip(old, each, strict=True)))
 
     def with_fields(self, fields: Iterable[str]) -> BatchMeta:
-        """Replace the fields that ``get_data`` reads by default."""
+        """Replace the fields that ``get_samples`` reads by default."""
         return replace(self, fields=tuple(fields))
 
     def with_info(self, **info: Any) -> BatchMeta:

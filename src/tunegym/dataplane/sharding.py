@@ -34,6 +34,11 @@ class Shard:
     ends: tuple[int, ...] = ()  # the end of each micro-batch in ``meta``
 
     @property
+    def sample_ids(self) -> tuple[str, ...]:
+        """The samples."""
+        return self.meta.sample_ids
+
+    @property
     def size(self) -> int:
         """The number of samples."""
         return self.meta.size

@@ -32,7 +32,6 @@ from tunegym.dataplane import (
     attach,
     connect,
     errors,
-    kv_first_write,
     read_columns,
     shard_meta_for_dp,
     write_columns,
@@ -271,10 +270,10 @@ class DataPlaneSuite(ABC):
             claims = [asyncio.create_task(plane.claim_meta_async(P, "train", ["tokens"], 2)) for _ in range(40)]
             while plane.stats()[P]["waiting"]["claims"] < 40:
                 await asyncio.sleep(0.005)
-            fields = {"tokens": tokens(named(80))}
-            with pytest.raises(errors.EpochError):
-                await plane.put_samples_async(P, named(80), fields, epoch=1)
-            await plane.put_samples_async(P, named(80), fields, lengths=[7] * 80, epoch=0)
+            producer, half = plane.producer(P), named(40)
+            token = producer.start(40)
+            await plane.put_samples_async(P, named(40, 40), {"tokens": tokens(named(40, 40))}, lengths=[7] * 40)
+            await producer.put_samples_async(token, half, {"tokens": tokens(half)}, lengths=[7] * 40)
             return await asyncio.gather(*claims)
 
         claimed = asyncio.run(both())
@@ -454,54 +453,51 @@ class DataPlaneSuite(ABC):
         assert clients[0].durable is self.durable
 
     def test_rewind_gives_back_what_no_checkpoint_covers(self, plane: DataPlaneClient, join: Join) -> None:
-        producer = join(attach)
+        producer = join(attach).producer(P)
         for version in range(3):
-            put(producer, named(2, 2 * version), tags={"weight_version": version})
+            put(plane, named(2, 2 * version), tags={"weight_version": version})
             plane.ack(plane.claim_meta(P, "train", ["tokens"], 2), version=version + 1)
         assert plane.commit(P, "train", 1) == 2
+        token = producer.start(1)
         found = plane.rewind(P, "train", 1)
         assert (found["given_back"], found["orphaned"]) == (2, 2)
         assert plane.claim_meta(P, "train", ["tokens"], 2).sample_ids == ("s-2", "s-3")
         assert plane.stats()[P]["gone"]["orphaned"] == 2
         with pytest.raises(errors.EpochError):
-            put(producer, ["s-6"], tags={"weight_version": 3})
-        put(producer, ["s-6"], tags={"weight_version": 1})
+            producer.put_samples(token, ["s-6"], {"tokens": tokens(["s-6"])}, tags={"weight_version": 3})
+        producer.put_samples(producer.start(1), ["s-6"], {"tokens": tokens(["s-6"])}, tags={"weight_version": 1})
 
-    def test_a_put_belongs_to_the_epoch_of_its_client(self, join: Join) -> None:
-        """Weights are fetched after joining, or after a refusal: a rewind may come before the next put."""
-        trainer, early = join(), join(attach)
-        trainer.register_partition(P, ["tokens"], ["train"])
-        producer = join(attach)
-        for _ in range(2):
-            trainer.rewind(P, "train", 0)
-            for one in (early, producer):
-                with pytest.raises(errors.EpochError):
-                    put(one, ["s-0"])
-        put(producer, ["s-0"])
-        put(early, ["s-1"])
-        trainer.delete_partition(P)
-        trainer.register_partition(P, ["tokens"], ["train"])
-        with pytest.raises(errors.EpochError, match="made again"):  # an epoch belongs to one life of a partition
-            put(producer, ["s-0"])
-        put(producer, ["s-0"])
-
-    def test_a_put_can_name_its_epoch(self, plane: DataPlaneClient, join: Join) -> None:
-        """Samples of old weights are refused, whichever thread of a client was refused before."""
-        producer = join(attach)
-        old = producer.epoch(P)
+    def test_a_rollout_belongs_to_the_epoch_of_its_start(self, plane: DataPlaneClient, join: Join) -> None:
+        """Weights are fetched after the start: a rewind that comes later refuses the put, at every client."""
+        producers = [join(attach).producer(P), plane.producer(P)]
+        old = [one.start(2) for one in producers]
+        done = producers[0].put_samples(old[0], ["s-0"], {"tokens": tokens(["s-0"])})
         plane.rewind(P, "train", 0)
-        assert (old, producer.epoch(P), plane.epoch(P)) == (0, 1, 1)
-        for one in (producer, producer, plane):  # also at the client that rewound
-            with pytest.raises(errors.EpochError):
-                put(one, ["s-0"], epoch=old)
-        with pytest.raises(errors.EpochError):  # neither those refusals nor epoch() change the client's own epoch
-            put(producer, ["s-0"])
-        fresh = producer.epoch(P)
-        done = kv_first_write(producer, P, ["s-0"], {"tokens": tokens(["s-0"])}, epoch=fresh)
-        assert done.epoch == 1
+        for _ in range(2):  # a refusal changes nothing
+            for producer, token in zip(producers, old, strict=True):
+                with pytest.raises(errors.EpochError, match="was rewound"):
+                    producer.put_samples(token, ["s-1"], {"tokens": tokens(["s-1"])})
+        assert (done.epoch, put(plane, ["s-1"]).epoch) == (0, 1), "a plain put is of the epoch in which it arrives"
+        token = producers[0].start(2)
+        for fields in ({"tokens": tokens(named(2, 2))}, {"reward": np.zeros(2)}):  # one rollout, in several puts
+            assert producers[0].put_samples(token, named(2, 2), fields).epoch == 1
+        with pytest.raises(errors.SampleError, match="covers 2"):
+            producers[0].put_samples(token, ["s-4"], {"tokens": tokens(["s-4"])})
+        plane.delete_partition(P)
+        plane.register_partition(P, ["tokens"], ["train"])
+        with pytest.raises(errors.EpochError, match="made again"):  # an epoch belongs to one life of a partition
+            producers[0].put_samples(token, ["s-2"], {"tokens": tokens(["s-2"])})
+        with pytest.raises(errors.UnknownPartitionError):
+            plane.producer("elsewhere").start(1)
+
+    def test_a_put_that_waits_for_room_keeps_its_epoch(self, plane: DataPlaneClient, begin: Begin) -> None:
+        plane.delete_partition(P)
+        plane.register_partition(P, ["tokens"], ["train"], capacity=1)
+        put(plane, ["s-0"])
+        waiting = begin(put, plane, ["s-1"])
+        plane.rewind(P, "train", 0)
         with pytest.raises(errors.EpochError):
-            write_columns(producer, done, {"reward": np.zeros(1)}, epoch=old)
-        write_columns(producer, done, {"reward": np.zeros(1)}, epoch=fresh)
+            waiting.result(PATIENCE_S)
 
     def test_a_sealed_partition_ends(self, plane: DataPlaneClient, begin: Begin) -> None:
         put(plane, named(1))

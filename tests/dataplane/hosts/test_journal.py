@@ -219,7 +219,9 @@ class Service:
     def put(self, ids: str) -> None:
         location = {**LOCATION, "at": ord(ids[0])}
         shapes = {"tokens": ("int64", 1)}
-        assert self.call("put", partition_id="p", sample_ids=list(ids), shapes=shapes, location=location) is None
+        assert self.call("put", partition_id="p", sample_ids=list(ids), shapes=shapes, location=location) == {
+            "epoch": 0
+        }
 
     def claim(self, count: int) -> dict[str, Any]:
         return self.call("claim", **claim_of(count))

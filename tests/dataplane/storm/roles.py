@@ -54,7 +54,7 @@ class Place:
 
 
 def register(plane: DataPlaneClient) -> None:
-    """Make the partition, or learn its epoch."""
+    """Make the partition, if there is none."""
     plane.register_partition(P, ["tokens", "score"], ["score", "train"], capacity=CAPACITY)
 
 
@@ -82,14 +82,15 @@ def produce(place: Place, producer: int, count: int) -> None:
     plane, progress = attach(place.url, linger_s=LINGER_S), place.own / f"producer-{producer}"
     died_at = done = int(progress.read_bytes()) if progress.exists() else 0
     register(plane)
+    rollouts = plane.producer(P)
     while done < count:
         ids = named(producer, done, min(PUT, count - done))
+        token = rollouts.start(len(ids))
         version = int(place.weights.read_bytes())
         tags = [{"weight_version": version - STUCK if is_stuck(one) else version} for one in ids]
         try:
-            plane.put_samples(P, ids, {"tokens": [tokens(one) for one in ids]}, tags=tags)
-        except EpochError:  # those weights are gone: learn the epoch, then fetch weights
-            register(plane)
+            rollouts.put_samples(token, ids, {"tokens": [tokens(one) for one in ids]}, tags=tags)
+        except EpochError:  # those weights are gone: start again, then fetch weights
             continue
         except SampleError:
             if done != died_at:

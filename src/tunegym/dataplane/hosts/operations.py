@@ -103,9 +103,7 @@ def perform(ledger: Ledger, operation: str, arguments: Arguments, now: float, *,
         case "delete" | "consumed" | "locate":
             return getattr(ledger, operation)(**arguments)
         case "register":
-            spec = PartitionSpec(**arguments["spec"])
-            ledger.register(spec)
-            return {"epoch": ledger.partitions[spec.partition_id].epoch}
+            return ledger.register(PartitionSpec(**arguments["spec"]))
         case "rewind":
             back, orphaned = ledger.rewind(**arguments, now=now)
             epoch = ledger.partitions[arguments["partition_id"]].epoch
@@ -121,6 +119,8 @@ def outcome_of(waiter: Waiter) -> Any:
     """The result of a settled waiter as JSON data. Raises its ``DataPlaneError``."""
     if isinstance(waiter.outcome, DataPlaneError):
         raise waiter.outcome
+    if isinstance(waiter.request, Put):
+        return {"epoch": waiter.request.epoch}
     return None if waiter.outcome is None else waiter.outcome._asdict()
 
 
@@ -135,7 +135,8 @@ def _ask(ledger: Ledger, operation: str, arguments: Arguments, now: float, wait:
     seconds = given.pop("timeout_s", None)
     deadline = None if seconds is None else now + seconds
     if operation == "put":
-        return ledger.put(Put(**given), now, deadline, wait=wait)
+        waiter = ledger.put(Put(**given), now, deadline, wait=wait)
+        return {"epoch": ledger.partitions[given["partition_id"]].epoch} if waiter is None else waiter
     found = ledger.claim(_claim_of(given), now, deadline, wait=wait)
     return found._asdict() if isinstance(found, Grant) else found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -83,7 +84,7 @@ class Ledger:
             return None
         if not wait or partition.spec.on_full == "raise":
             raise partition.full(request)
-        return self._wait(partition, request, deadline)
+        return self._wait(partition, replace(request, epoch=partition.epoch), deadline)
 
     def write_tags(self, partition_id: str, sample_ids: Ids, tags: Sequence[Mapping[str, Any]], now: float) -> None:
         """Set tags of samples; their other tags stay."""

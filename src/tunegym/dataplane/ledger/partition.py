@@ -154,12 +154,12 @@ class Partition:
     def _check_put(self, request: Put) -> tuple[np.ndarray, TagBatch]:
         """Refuse what may not be put. Returns the rows, ``UNKNOWN`` for new samples, and the tags."""
         spec, ids = self.spec, request.sample_ids
-        if request.epoch != self.epoch:  # a later one is of a former partition of this name
+        if request.epoch not in (None, self.epoch):  # a later one is of a former partition of this name
             what = "rewound" if request.epoch < self.epoch else "deleted and made again"
             raise EpochError(
                 f"partition {spec.partition_id!r} was {what}: this put is of epoch {request.epoch}, and the current"
                 f" one is {self.epoch}",
-                hint="fetch the present weights, and produce again",
+                hint="fetch the present weights, and start again",
             )
         self._check_shapes(request.shapes)
         tags = [] if request.tags is None else self.samples.tags.check(request.tags)

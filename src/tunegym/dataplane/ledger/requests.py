@@ -25,7 +25,7 @@ class Put:
     # one mapping per sample, or one mapping for all of them
     tags: Sequence[Mapping[str, Any]] | Mapping[str, Any] | None = None
     group_ids: Sequence[str] | None = None
-    epoch: int = 0  # the partition's epoch as the producer knows it
+    epoch: int | None = None  # in which its rollout started; None for the one in which it arrives
     owner: str = ""  # the client that waits if there is no room; "" for none
     lengths_given: bool = False  # the producer named ``lengths`` itself: they replace the recorded ones
 
