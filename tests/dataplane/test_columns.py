@@ -42,6 +42,30 @@ def test_nested_tensors(layout: torch.layout) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given_values", "dtype", "lengths"),
+    [
+        ([[1, 2], [], (3,)], "int64", [2, 0, 1]),
+        ([[0.5], [1.5]], "float64", [1, 1]),
+        ([[], [True]], "bool", [0, 1]),
+        ([[np.float32(1)], []], "float32", [1, 0]),
+        ([[1], np.arange(2)], "int64", [1, 2]),
+        ([[], np.zeros(2, dtype=np.int32)], "int32", [0, 2]),
+        ([[1], None], "object", None),
+        ([[1], ["a"]], "object", None),
+        ([[[1]], [[2]]], "object", None),
+        ([[], [{}]], "object", None),
+        (np.array([[1], [2, 3]], dtype=object), "object", None),
+    ],
+)
+def test_lists_of_numbers_are_arrays(given_values: Any, dtype: str, lengths: list[int] | None) -> None:
+    found = rows_of(given_values)
+    assert (found.dtype, found.lengths) == (dtype, lengths)
+    assert [list(row) if dtype != "object" else row for row in found] == [
+        list(row) if dtype != "object" else row for row in given_values
+    ]
+
+
+@pytest.mark.parametrize(
     ("given_values", "message"),
     [
         ([np.zeros((2, 3)), np.zeros((2, 4))], "more than their first dimension"),
@@ -52,6 +76,12 @@ def test_nested_tensors(layout: torch.layout) -> None:
         ([1, 2.0], "several types: float, int"),
         ([2**64, 1], "beyond 64 bits"),
         ([], "empty list"),
+        ([[1, 2], [0.5]], "several types: float, int"),
+        ([[1], [np.int64(2)]], "several types: int, int64"),
+        ([[1], [2**64]], "beyond 64 bits"),
+        ([[], []], "without any numbers"),
+        ([[1], np.zeros(2, dtype=np.int32)], "several dtypes: int32, int64"),
+        ([[1], torch.zeros(2)], "rows mix arrays"),
         (np.float32(1), "can't be a column"),
         (np.array(1), "has no rows"),
         (torch.tensor(1), "has no rows"),

@@ -62,10 +62,18 @@ def containers(inside: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-objects = st.lists(containers(st.recursive(leaves, containers, max_leaves=12)), min_size=1, max_size=6)
-any_values = st.one_of(dense, jagged, objects)
+trees = containers(st.recursive(leaves, containers, max_leaves=12))
+objects = st.lists(trees, max_size=5).map(lambda rows: [*rows, {}])
+numbers = st.one_of(
+    st.lists(st.lists(kind, max_size=5) | st.lists(kind, max_size=5).map(tuple), min_size=1, max_size=6).filter(any)
+    for kind in (st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats())
+)
+any_values = st.one_of(dense, jagged, objects, numbers)
 
 
 def rows_of(given: Any) -> list[Any]:
-    """The rows that must come back: the rows of an array are arrays of its dtype, never numbers."""
+    """The rows that must come back: rows of numbers are arrays of one dtype, never numbers."""
+    if isinstance(given[0], list | tuple) and type(given[-1]) is not dict:
+        dtype = np.array(next(row for row in given if row)).dtype
+        return [np.array(row, dtype=dtype) for row in given]
     return [given[at, ...] for at in range(len(given))] if isinstance(given, np.ndarray) else list(given)

@@ -10,9 +10,10 @@ import functools
 import importlib
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -170,7 +171,8 @@ def encode(values: Any) -> Column:
 
     An array or tensor has one row per entry of its first dimension. A list of arrays of one dtype and rank that
     differ at most in their first dimension is dense if all have one shape, else jagged, like torch's nested tensors.
-    A list of numbers of one type is an array. Other lists, and object arrays, are object columns.
+    A list of numbers of one type is an array: bool, int64, float64, or numpy's dtype; so is such a list or tuple as a
+    row. Other lists, and object arrays of anything but arrays, are object columns.
 
     Raises:
         FieldError: the values can't be a column.
@@ -180,7 +182,7 @@ def encode(values: Any) -> Column:
     if isinstance(values, np.ndarray) and values.dtype.kind == "O":
         return _of_list(_items(values))
     if isinstance(values, list | tuple):
-        return _of_list(list(values))
+        return _of_list(_with_arrays(values))
     if not isinstance(values, np.ndarray) and not is_tensor(values):
         hint = "give an array, a tensor, or a list of arrays or objects"
         raise FieldError(f"a {type(values).__name__} can't be a column", hint=hint)
@@ -220,6 +222,24 @@ def _items(array: np.ndarray) -> list[Any]:
     return items
 
 
+def _with_arrays(rows: Sequence[Any]) -> list[Any]:
+    """Lists of numbers among the rows as arrays, if every other row is an array; else the rows as they are."""
+    lists = [row for row in rows if type(row) in (list, tuple)]
+    arrays = [row for row in rows if isinstance(row, np.ndarray)]
+    types = set(map(type, chain.from_iterable(lists)))
+    if not lists or len(lists) + len(arrays) < len(rows) or not all(map(_is_number, types)):
+        return list(rows)
+    if not types and not arrays:
+        hint = "give np.zeros(0, dtype=...) for a row, or wrap the lists in dicts to store them as objects"
+        raise FieldError("rows without any numbers have no dtype", hint=hint)
+    one = types or {arrays[0].dtype}
+    return [row if isinstance(row, np.ndarray) else _of_numbers(row, one) for row in rows]
+
+
+def _is_number(kind: type) -> bool:
+    return kind in _NUMBERS or issubclass(kind, np.number | np.bool)
+
+
 def _of_list(items: list[Any]) -> Column:
     if not items:
         raise FieldError("an empty list has no dtype", hint="give an empty array: np.zeros((0, ...), dtype=...)")
@@ -233,7 +253,7 @@ def _of_list(items: list[Any]) -> Column:
     if packages != {None}:
         return _of_rows([_stored(one) for one in items])
     if types.keys() <= set(_NUMBERS):
-        return _of_numbers(items, set(types))
+        return encode(_of_numbers(items, types))
     from tunegym.dataplane import objects
 
     text, offsets, leaves = objects.pack(items)
@@ -246,12 +266,14 @@ def _package(value: Any) -> str | None:
     return "numpy" if isinstance(value, np.ndarray | np.number | np.bool | np.datetime64) else None
 
 
-def _of_numbers(items: list[Any], types: set[type]) -> Column:
+def _of_numbers(items: Sequence[Any], types: Collection[Any]) -> np.ndarray:
+    """Numbers of one type as an array."""
     if len(types) > 1:
         names = ", ".join(sorted(kind.__name__ for kind in types))
         raise FieldError(f"numbers of several types: {names}", hint="give an array of the dtype that you want")
+    (kind,) = types
     try:
-        return encode(np.array(items, dtype={bool: bool, int: np.int64, float: np.float64}[types.pop()]))
+        return np.array(items, dtype=np.int64 if kind is int else kind)
     except OverflowError:
         raise FieldError("integers beyond 64 bits can't be a column", hint="wrap them in dicts") from None
 

@@ -383,6 +383,26 @@ class DataPlaneSuite(ABC):
         assert log["messages"] == objects[0]["messages"]
         np.testing.assert_array_equal(log["state"], np.arange(3))
 
+    def test_lists_of_numbers_are_jagged(self, plane: DataPlaneClient) -> None:
+        """What inference engines return: lists of tokens, log-probabilities and masks."""
+        columns = {
+            "tokens": [[1, 2, 3], [], (4,)],
+            "logprobs": [[-0.5, -1.0, -1.5], [], [-2.0]],
+            "mask": [[True, False, True], [], [True]],
+            "mixed": [[1], np.arange(2), []],
+        }
+        plane.register_partition("lists", list(columns), ["train"])
+        done = plane.put_samples("lists", named(3), columns)
+        assert done.sequence_lengths == (3, 0, 1)
+        assert plane.claim_meta("lists", "train", list(columns), 3).sequence_lengths == (3, 0, 1)
+        read = plane.get_samples(done, list(columns))
+        assert [read[name].dtype for name in columns] == ["int64", "float64", "bool", "int64"]
+        for name, rows in columns.items():
+            assert [row.tolist() for row in read[name].to_list()] == [list(row) for row in rows]
+        assert read["tokens"].padded(pad_value=9).tolist() == [[1, 2, 3], [9, 9, 9], [4, 9, 9]]
+        with pytest.raises(errors.FieldError, match="no dtype"):
+            plane.put_samples("lists", named(2, 3), {"tokens": [[], []]})
+
     def test_cleared_and_unproduced_fields_cant_be_read(self, plane: DataPlaneClient) -> None:
         ids, rows = named(50), np.arange(50 * 100).reshape(50, 100)
         done = plane.put_samples(P, ids, {"tokens": rows})
