@@ -9,24 +9,20 @@ again on another actor.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import pickle
 import re
 import shlex
-import signal
-import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tunegym.core.errors import RunnerError
+from tunegym.core.ray_cluster import RayConnection, call_at, import_ray
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import Job, JobHandle, JobResult, ReportCallback, what_runs
 from tunegym.tuning.runners import ray_host
@@ -126,7 +122,7 @@ class RayRunner:
             if (most := experiment.most_nodes) > 1:
                 what = f"{experiment.name}: num_nodes = {most}, but a trial runs on one node of a Ray cluster"
                 raise RunnerError(what, hint="leave num_nodes out, or let the command itself use the cluster")
-        import_ray()
+        import_ray(RunnerError)
         if self._config.address is not None:  # one of our own would only be started to be asked
             self._cluster.connect()
             if misfit := self._misfit():
@@ -336,83 +332,23 @@ def _amounts(resources: Mapping[str, float]) -> str:
 # the cluster ------------------------------------------------------------------------------------------
 
 
-def import_ray() -> Any:
-    """The package. Raises ``RunnerError`` if it isn't installed."""
-    try:
-        import ray
-    except ImportError as error:
-        raise RunnerError(f'runner = "ray" needs the package ray: {error}', hint="pip install 'tunegym[ray]'") from None
-    return ray
-
-
-class Cluster:
-    """This process's connection to one Ray cluster: the one at ``address``, or one that is started for us alone.
+class Cluster(RayConnection):
+    """This process's connection to the Ray cluster that runs trials.
 
     Attributes:
-        ray: the package, once connected.
         away: that the cluster doesn't answer; empty while it does.
     """
 
     def __init__(self, address: str | None) -> None:
-        self.ray: Any = None
+        super().__init__(address, _scratch, RunnerError)
         self.away = ""
-        self._address = address
-        self._lock = threading.Lock()
-        self._cleanup = contextlib.ExitStack()
-        self._head = ""
         self._looked = self._answered = 0.0
 
     def connect(self) -> None:
         """Connect, if that wasn't done. Raises ``RunnerError``: the cluster can't be reached."""
-        with self._lock:
-            if self.ray is not None:
-                return
-            ray = import_ray()
-            if is_ours := not ray.is_initialized():
-                # A thread for the life of the connection: the processes of a cluster of our own end with the thread
-                # that started them.
-                keeper = self._cleanup.enter_context(ThreadPoolExecutor(1, "tunegym-ray"))
-                keeper.submit(_own_sigterm()(self._begin), ray).result()
-                self._cleanup.callback(lambda: keeper.submit(_own_sigterm()(ray.shutdown)).result())
-            self._head = str(ray.get_runtime_context().gcs_address)
-            if not is_ours and self._address not in (None, "auto", self._head):
-                what = f"this process is connected to the Ray cluster at {self._head}, not to {self._address}"
-                raise RunnerError(what, hint="call ray.shutdown() before, or name the same cluster")
+        if self.ray is None:
             self._looked = self._answered = time.monotonic()
-            self.ray = ray
-
-    def _begin(self, ray: Any) -> None:
-        logging.getLogger("ray").setLevel(logging.ERROR)  # it would complain that this isn't the main thread
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if self._address is not None:
-            what = f"the Ray cluster at {self._address} can't be reached"
-            hint = "is the cluster up? `ray status --address ADDRESS` must answer on this machine, one of its nodes"
-            options["address"] = self._address
-        else:
-            folder = self._cleanup.enter_context(contextlib.closing(ScratchFolder())).path
-            what = "no Ray cluster can be started on this machine"
-            hint = f"is there room in {folder.parent}? its path must be short, too"
-            # "local" whatever RAY_ADDRESS and running clusters say
-            options |= {"address": "local", "include_dashboard": False, "_temp_dir": str(folder)}
-            if sys.platform == "linux":
-                options["_node_ip_address"] = "127.0.0.2"
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        try:
-            if re.fullmatch(r"[^/]+:\d+", options["address"]):
-                _call_at(options["address"], 10.0)  # Ray itself would try for a minute
-            ray.init(**options)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise RunnerError(f"{what}: {error}", hint=hint) from error
-
-    def close(self) -> None:
-        """Disconnect, and end the cluster if it was started for us. Twice is fine."""
-        with self._lock:
-            self.ray = None
-            self._cleanup.close()
-
-    def nodes(self) -> list[dict[str, Any]]:
-        """The living nodes, as Ray describes them."""
-        return [node for node in self.ray.nodes() if node["Alive"]]
+        super().connect()
 
     def get(self, reference: Any) -> Any:
         """An answer. Raises ``HostLostError``."""
@@ -442,10 +378,10 @@ class Cluster:
             return ready
         self._looked = now
         try:
-            _call_at(self._head, 2.0)
+            call_at(self.head, 2.0)
         except OSError as error:
             missing = now - self._answered
-            self.away = f"the Ray cluster at {self._head} doesn't answer, for {missing:.0f} s now"
+            self.away = f"the Ray cluster at {self.head} doesn't answer, for {missing:.0f} s now"
             if missing > GONE_S:
                 raise RunnerError(f"{self.away}: {error}", hint="start the cluster, then resume the run") from error
         else:
@@ -475,26 +411,10 @@ class Cluster:
         return ended
 
 
-def _call_at(address: str, timeout_s: float) -> None:
-    """Raises ``OSError``: nothing listens at ``host:port``."""
-    host, _, port = address.rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
-
-
 @contextlib.contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Keep our handler of SIGTERM: Ray puts in its own, and at its end takes out any.
-
-    In C, since ``signal.signal`` works in the main thread only.
-    """
-    get, put = ctypes.pythonapi.PyOS_getsig, ctypes.pythonapi.PyOS_setsig
-    get.restype = put.restype = ctypes.c_void_p
-    put.argtypes = [ctypes.c_int, ctypes.c_void_p]
-    handler = get(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        put(signal.SIGTERM, handler)
+def _scratch() -> Iterator[Path]:
+    with contextlib.closing(ScratchFolder()) as folder:
+        yield folder.path
 
 
 def _reason(text: str) -> str:
