@@ -146,6 +146,8 @@ class TrialsKind:
             resources.callback(store.close)
             runner = build_runner(scenario, store.head.run)
             resources.callback(runner.close)
+            if check := getattr(runner, "check", None):
+                check([experiment])  # it connects to its cluster now: an agent may use that, too
             encodings = partial(Catalog().at(scenario.scenario_dir).get, "encodings")
             pruner = build_pruner(scenario, experiment)
             parts = Parts(

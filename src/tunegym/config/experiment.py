@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
 
@@ -323,12 +322,7 @@ def _pruner(entry: Entry) -> PrunerSpec | None:
         return None
     factory = known(catalog, "pruners", named, findings if isinstance(value, str) else findings.at("kind"))
     if factory is not None:
-        found = Findings(findings.where)
-        checked_config(factory.Config, options, found)
-        for problem in found.problems:
-            # The class itself refuses one of its settings, and only it knows which.
-            hint = "change it, or leave it out for its default" if problem.where == findings.where else problem.hint
-            findings.problems.append(replace(problem, hint=hint))
+        checked_config(factory.Config, options, findings)
     return PrunerSpec(named, options) if len(findings.problems) == before else None
 
 

@@ -324,6 +324,10 @@ def _add(place: Findings, value: Any, item: Mapping[str, Any], says: Says, key: 
         return
     if error == "value_error":
         what = str(item["ctx"]["error"])
+        first = what.partition(" ")[0].partition(".")[0].rstrip(":")
+        if isinstance(value, dict) and first in value:  # of a whole table, about one of its settings
+            place.at(first).add(what, found=value[first], hint="change it, or leave it out for its default")
+            return
     elif error.startswith(("greater_than", "less_than")):
         what = "the value is out of bounds"
     elif error == "literal_error":

@@ -14,13 +14,15 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tunegym.core.errors import TunegymError
 
 
 class RayConnection:
     """Connects to the cluster at ``address``, or starts one for this process alone.
+
+    A process has one connection to Ray. All objects of this class share it, and the last one that closes ends it.
 
     Args:
         address: of the cluster; None for one on this machine.
@@ -32,6 +34,10 @@ class RayConnection:
         ray: the package, once connected.
         head: the address of the cluster's head.
     """
+
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _cleanup: ClassVar[contextlib.ExitStack] = contextlib.ExitStack()  # ends the connection, if it is ours
+    _users: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -46,8 +52,6 @@ class RayConnection:
         self._scratch = scratch
         self._error = error
         self._num_cpus = num_cpus
-        self._lock = threading.Lock()
-        self._cleanup = contextlib.ExitStack()
 
     def connect(self) -> None:
         """Connect, if that wasn't done. Raises the error: the cluster can't be reached."""
@@ -55,27 +59,30 @@ class RayConnection:
             if self.ray is not None:
                 return
             ray = import_ray(self._error)
-            if is_ours := not ray.is_initialized():
-                # A thread for the life of the connection: the processes of a cluster of our own end with the thread
-                # that started them.
-                keeper = self._cleanup.enter_context(ThreadPoolExecutor(1, "tunegym-ray"))
-                keeper.submit(_own_sigterm()(self._begin), ray).result()
-                self._cleanup.callback(lambda: keeper.submit(_own_sigterm()(ray.shutdown)).result())
+            if is_first := not ray.is_initialized():
+                with contextlib.ExitStack() as cleanup:
+                    # A thread for the life of the connection: the processes of a cluster of our own end with the thread
+                    # that started them.
+                    keeper = cleanup.enter_context(ThreadPoolExecutor(1, "tunegym-ray"))
+                    keeper.submit(_own_sigterm()(self._begin), ray, cleanup).result()
+                    cleanup.callback(lambda: keeper.submit(_own_sigterm()(ray.shutdown)).result())
+                    self._cleanup.push(cleanup.pop_all())
             self.head = str(ray.get_runtime_context().gcs_address)
-            if not is_ours and self._address not in (None, "auto", self.head):
+            if not is_first and self._address not in (None, "auto", self.head):
                 what = f"this process is connected to the Ray cluster at {self.head}, not to {self._address}"
                 raise self._error(what, hint="call ray.shutdown() before, or name the same cluster")
             self.ray = ray
+            RayConnection._users += 1
 
-    def _begin(self, ray: Any) -> None:
+    def _begin(self, ray: Any, cleanup: contextlib.ExitStack) -> None:
         logging.getLogger("ray").setLevel(logging.ERROR)  # it would complain that this isn't the main thread
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self._address is not None:
             what = f"the Ray cluster at {self._address} can't be reached"
-            hint = "is the cluster up? `ray status --address ADDRESS` must answer on this machine, one of its nodes"
+            hint = "is it up? needs it a token? `ray status --address ADDRESS` must answer here, on one of its nodes"
             options["address"] = self._address
         else:
-            folder = self._cleanup.enter_context(self._scratch())
+            folder = cleanup.enter_context(self._scratch())
             what = "no Ray cluster can be started on this machine"
             hint = f"is there room in {folder.parent}? its path must be short, too"
             # "local" whatever RAY_ADDRESS and running clusters say
@@ -92,10 +99,12 @@ class RayConnection:
             raise self._error(f"{what}: {error}", hint=hint) from error
 
     def close(self) -> None:
-        """Disconnect, and end the cluster if it was started for us. Twice is fine."""
+        """Disconnect, and end the cluster if it was started for us and nobody else uses it. Twice is fine."""
         with self._lock:
+            RayConnection._users -= self.ray is not None
             self.ray = None
-            self._cleanup.close()
+            if not self._users:
+                self._cleanup.close()
 
     def nodes(self) -> list[dict[str, Any]]:
         """The living nodes, as Ray describes them."""

@@ -115,6 +115,27 @@ def test_same_numbers_contexts_and_actions_as_local(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("named", [True, False])
+def test_env_runners_share_the_cluster(
+    named: bool,
+    scenario: Callable,
+    system: Callable,
+    tmp_path: Path,
+    tunegym: Callable,
+    ray_cluster: ThreeNodes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An agent's actors and the trials are on one cluster: the one that was named, or one that starts and ends here."""
+    monkeypatch.setenv("RAY_ADDRESS", ray_cluster.address)  # not to be joined unless it was named
+    path = scenario("rllib_ppo", 8)
+    path.write_text(path.read_text() + "\n  [experiments.agent_config]\n  num_env_runners = 2\n  n_steps = 4\n")
+    chosen = system(ray_cluster.address if named else None)
+    tunegym("run", path, "--system", chosen, "--output", tmp_path / "out", code=0)
+    assert [row["status"] for row in rows(tmp_path / "out")] == ["measured"] * 8
+    assert not list(tmp_path.glob("out/*/*/dse_failure.txt"))
+
+
+@pytest.mark.slow
 @pytest.mark.invariant
 def test_a_killed_driver_resumes(
     scenario: Callable,

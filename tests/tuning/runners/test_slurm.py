@@ -145,7 +145,7 @@ def test_faults_end_after_the_retries(slurm: SlurmCluster, tmp_path: Path) -> No
     finally:
         slurm.restore_node("n2")
     assert result.ending == "exited"
-    assert "the cluster failed in 1 attempt: job" in (result.error or "")
+    assert "the cluster failed in 1 attempt: the job" in (result.error or "")
     assert "NODE_FAIL on n2" in (result.error or "")
     assert result.nodes == ("n2",)
 
@@ -153,16 +153,24 @@ def test_faults_end_after_the_retries(slurm: SlurmCluster, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("settings", "nodes", "said"),
     [
-        ({"partition": "small"}, 2, "Slurm can never run this job: (PartitionNodeLimit|2 nodes of 1) "),
+        ({"partition": "small"}, 2, "Slurm can never run this job: (PartitionNodeLimit|2 nodes of 1)"),
         ({"partition": "small", "time_limit": "2h"}, 1, "Slurm can never run this job: PartitionTimeLimit"),
         ({}, 7, "Slurm can never run this job: 7 nodes of 3"),
+        ({"extra_sbatch_args": ("--cpus-per-task=40",)}, 1, "Slurm can never run this job: no node is large enough"),
         ({"partition": "nope"}, 1, "sbatch refused the job: "),
         ({"extra_sbatch_args": ("--mem=900G",)}, 1, "sbatch refused the job: "),
     ],
 )
 def test_requests_that_are_never_met(
-    slurm: SlurmCluster, tmp_path: Path, settings: dict[str, Any], nodes: int, said: str
+    slurm: SlurmCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+    nodes: int,
+    said: str,
 ) -> None:
+    if "large enough" in said:
+        monkeypatch.setattr("tunegym.tuning.runners.slurm.UNCLEAR_S", 3.0)
     result = run(runner_on(**settings), command(tmp_path, "true", num_nodes=nodes))
     assert result.ending == "exited"
     assert re.match(said, result.error or "")

@@ -61,7 +61,7 @@ def test_script(name: str) -> None:
         ({"time_limit": "30"}, "time_limit must be a length of time"),
         ({"time_limit": "ten minutes"}, "time_limit must be a length of time"),
         ({"poll_interval_s": 0.0}, "poll_interval_s must be above 0"),
-        ({"retries": -1}, "retries at least 0"),
+        ({"retries": -1}, "retries must be at least 0"),
         ({"gpus_per_node": 0}, "gpus_per_node must be at least 1"),
         ({"gpus_per_node": "a100"}, "gpus_per_node must be at least 1"),
         ({"allocation_nodes": 2}, "needs single_sbatch"),
@@ -81,16 +81,16 @@ def test_settings_that_are_refused(settings: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("state", "reason", "expected"),
     [
-        ("FAILED", "NonZeroExitCode", ("exited", 7, "job 9 exited with 7 on n2 without a result: said")),
-        ("CANCELLED", "None", ("exited", None, "job 9 was cancelled by someone else on n2")),
+        ("FAILED", "NonZeroExitCode", ("exited", 7, "the job exited with 7 on n2 without a result: said")),
+        ("CANCELLED", "None", ("exited", None, "the job was cancelled by someone else on n2")),
         ("TIMEOUT", "TimeLimit", ("timed_out", None, "ended by Slurm after time_limit = 1h")),
         ("OUT_OF_MEMORY", "OutOfMemory", ("exited", -9, "out of memory on n2")),
-        ("FAILED", "BadConstraints", ("exited", None, "Slurm can never run this job: BadConstraints (job 9)")),
-        ("NODE_FAIL", "None", "job 9 ended with NODE_FAIL on n2"),
-        ("BOOT_FAIL", "None", "job 9 ended with BOOT_FAIL on n2"),
-        ("PREEMPTED", "None", "job 9 ended with PREEMPTED on n2"),
-        ("LOST", "gone", "job 9 ended with LOST on n2 (gone)"),
-        ("FAILED", "JobLaunchFailure", "job 9 ended with FAILED on n2 (JobLaunchFailure)"),
+        ("FAILED", "BadConstraints", ("exited", None, "Slurm can never run this job: BadConstraints")),
+        ("NODE_FAIL", "None", "the job ended with NODE_FAIL on n2"),
+        ("BOOT_FAIL", "None", "the job ended with BOOT_FAIL on n2"),
+        ("PREEMPTED", "None", "the job ended with PREEMPTED on n2"),
+        ("LOST", "gone", "the job ended with LOST on n2 (gone)"),
+        ("FAILED", "JobLaunchFailure", "the job ended with FAILED on n2 (JobLaunchFailure)"),
     ],
 )
 def test_states(state: str, reason: str, expected: tuple[str, int | None, str] | str) -> None:

@@ -136,6 +136,9 @@ def _confine_steps(control: Path) -> None:
     hosts = control / "hosts"
     hosts.write_text(names.stdout)  # a line for each task
     os.environ |= {"SLURM_OVERLAP": "1", "SLURM_HOSTFILE": str(hosts), "SLURM_DISTRIBUTION": "arbitrary"}
+    count = str(len(names.stdout.split()))
+    os.environ |= dict.fromkeys(("SLURM_NODELIST", "SLURM_JOB_NODELIST"), _nodes())
+    os.environ |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), count)
 
 
 def _nodes() -> str:

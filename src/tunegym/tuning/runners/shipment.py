@@ -35,14 +35,15 @@ Entry: TypeAlias = tuple[str, int, int, bytes]
 # a folder as a stream ---------------------------------------------------------------------------------
 
 
-def read_folder(folder: str, keep: Callable[[str, str], bool] = lambda *_: True) -> Iterator[Entry]:
+def read_folder(folder: str, keep: Callable[[str, str], bool] | None = None) -> Iterator[Entry]:
     """The files, folders and links in a folder, each folder before its content; nothing if there is no folder.
 
     Anything else (sockets, pipes, devices) is left out, and so is what ``keep`` refuses, given its folder and name.
     """
     for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if keep(place, name)]
-        for name in (*folders, *(name for name in files if keep(place, name))):
+        if keep is not None:
+            folders[:], files = ([name for name in names if keep(place, name)] for names in (folders, files))
+        for name in (*folders, *files):
             path = os.path.join(place, name)  # noqa: PTH118
             status = os.lstat(path)
             entry = os.path.relpath(path, folder), status.st_mode, status.st_mtime_ns
@@ -51,7 +52,7 @@ def read_folder(folder: str, keep: Callable[[str, str], bool] = lambda *_: True)
             elif stat.S_ISDIR(status.st_mode):
                 yield *entry, b""
             elif stat.S_ISREG(status.st_mode):
-                if not status.st_mode & stat.S_IRUSR:
+                if keep is None and not status.st_mode & stat.S_IRUSR:  # what a job left; a user's own stays as it is
                     os.chmod(path, stat.S_IRUSR)  # noqa: PTH101
                 with open(path, "rb", buffering=0) as file:  # noqa: PTH123
                     yield *entry, file.read(PIECE)

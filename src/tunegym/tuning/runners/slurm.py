@@ -56,6 +56,11 @@ LATE_S = 5.0
 CANCEL_S = 20.0
 """How long a cancelled job may take to end, its teardown included."""
 
+UNCLEAR_S = 20.0
+"""For how long the reason of a pending job may be ``PartitionConfig`` before Slurm knows a better one."""
+UP = ("idle", "alloc", "mix", "comp", "plnd", "resv")
+"""States of nodes that can run jobs, now or soon."""
+
 _ALLOCATION = "allocation"
 _UNSEEN = f"can't be seen here after {FILES_S:g} s: is this file system shared?"
 
@@ -74,12 +79,12 @@ class _BatchJob:
     def __init__(self, queue: SlurmQueue, job_id: str) -> None:
         self.id = job_id
         self._queue = queue
-        self._since = time.monotonic()
+        self.since = time.monotonic()
 
     def end(self) -> QueueEntry | None:
         """Its end by the queue's last answer, or None. A job that Slurm doesn't know any more is ``LOST``."""
         entry = self._queue.entries.get(self.id)
-        if entry is None and self._queue.asked > self._since:
+        if entry is None and self._queue.asked > self.since:
             return QueueEntry(self.id, "LOST", reason="Slurm does not know the job any more")
         return entry if entry is not None and entry.ended else None
 
@@ -105,7 +110,7 @@ class _Step(_BatchJob):
             return QueueEntry(self.id, "FAILED", code << 8 if code >= 0 else -code)
         if entry.state == "CANCELLED":
             return entry
-        return replace(entry, state="LOST", reason=f"its allocation ended: {entry.state}")
+        return replace(entry, state="LOST", nodes="", reason=f"its allocation ended: {entry.state}")
 
 
 @dataclass
@@ -266,7 +271,7 @@ class SlurmRunner:
         """Refuse experiments that the cluster can never run. A controller that is away is not waited for."""
         limit = sys.maxsize
         with contextlib.suppress(AwayError, SubmissionError):
-            _, limit = self._cluster()
+            _, limit, _ = self._cluster()
         for one in experiments:
             if self._config.command_prefix is not None and "command" not in one.workload_args:
                 what = f"{one.name}: command_prefix is for commands, and the workload {one.workload} has none"
@@ -282,15 +287,16 @@ class SlurmRunner:
 
     # the cluster ----------------------------------------------------------------------------------------
 
-    def _cluster(self) -> tuple[list[str], int]:
-        """The partition's nodes that jobs must not use, and how many a job can have.
+    def _cluster(self) -> tuple[list[str], int, bool]:
+        """The partition's nodes that jobs must not use, how many a job can have, and whether all of these are up.
 
         Raises as ``SlurmQueue.call``, and ``TunegymError``: settings name what Slurm doesn't have.
         """
         wanted = self._config.partition
-        options = ["--noheader", "--Node", "--format=%N|%P|%s", *([f"--partition={wanted}"] if wanted else [])]
+        options = ["--noheader", "--Node", "--format=%N|%P|%s|%t", *([f"--partition={wanted}"] if wanted else [])]
         rows = [line.split("|") for line in self._queue.call("sinfo", *options).split()]
-        sizes = {name: size.rpartition("-")[2] for name, partition, size in rows if wanted or partition.endswith("*")}
+        rows = [row for row in rows if wanted or row[1].endswith("*")]
+        sizes = {name: size.rpartition("-")[2] for name, _, size, _ in rows}
         if not sizes:
             what = f"Slurm has no partition {wanted!r}" if wanted else "Slurm has no default partition"
             raise TunegymError(what, hint="write partition = ... in [system]; `sinfo -s` lists the partitions")
@@ -302,7 +308,8 @@ class SlurmRunner:
             raise TunegymError(what, hint="`sinfo -N` lists the nodes")
         usable = (only or set(sizes)) - without
         most = next(iter(sizes.values()))
-        return sorted(sizes.keys() - usable), min(len(usable), int(most) if most.isdigit() else len(usable))
+        is_up = all(state.rstrip("+-") in UP for name, *_, state in rows if name in usable)
+        return sorted(sizes.keys() - usable), min(len(usable), int(most) if most.isdigit() else len(usable)), is_up
 
     @functools.cached_property
     def _excluded(self) -> Sequence[str]:
@@ -381,7 +388,7 @@ class SlurmRunner:
                 entry = self._queue.entries.get(self._allocation.id)
                 if entry is not None and entry.state == "RUNNING":
                     return entry
-                if reason := self._never(entry, self._nodes):
+                if reason := self._never(self._allocation, self._nodes):
                     self._cancel(self._allocation)
                     raise SubmissionError(f"the allocation can never be made: {reason}")
                 with self._queue.watch(self._allocation.id):
@@ -449,22 +456,25 @@ class SlurmRunner:
                 if found is not None or now >= late:
                     said = error_lines(str(flight.control), node.OUTPUT)
                     return judged(entry, self._config.time_limit, f": {said}" if said else "")
-            if reason := self._never(self._queue.entries.get(submission.id), flight.job.num_nodes):
+            if reason := self._never(submission, flight.job.num_nodes):
                 self._cancel(submission)
-                return JobResult("exited", error=f"Slurm can never run this job: {reason} (job {submission.id})")
+                return JobResult("exited", error=f"Slurm can never run this job: {reason}")
             # Short jobs are noticed at once, and many long ones cost the file system little.
             if self._stop.wait(min(max((now - begun) / 50, 0.03, len(self._queue.watched) / 200), 1.0)):
                 self._cancel(submission, flight)
                 return JobResult("interrupted")
 
-    def _never(self, entry: QueueEntry | None, nodes: int) -> str | None:
+    def _never(self, submission: _BatchJob, nodes: int) -> str | None:
         """Why a pending job can never run; None if waiting may help."""
+        entry = self._queue.entries.get(submission.id)
         if entry is None or entry.state != "PENDING":
             return None
-        if entry.reason == "PartitionConfig":  # too few nodes: for now, or there will never be more
+        if entry.reason == "PartitionConfig":  # nodes are too few or too small: for now, or for ever
             with contextlib.suppress(AwayError, SubmissionError):
-                _, limit = self._cluster()
-                return f"{counted(nodes, 'node')} of {limit}" if nodes > limit else None
+                _, limit, is_up = self._cluster()
+                few = f"{counted(nodes, 'node')} of {limit}" if nodes > limit else None
+                is_sure = is_up and time.monotonic() - submission.since > UNCLEAR_S
+                return few or ("no node is large enough (PartitionConfig)" if is_sure else None)
         return entry.reason if NEVER.match(entry.reason) else None
 
     def _cancel(self, submission: _BatchJob, flight: _Flight | None = None) -> None:
@@ -494,13 +504,13 @@ class SlurmRunner:
 
 def judged(entry: QueueEntry, time_limit: str | None, said: str = "") -> JobResult | _Fault:
     """The outcome of a job that ended without writing a result; ``said`` is what its output says."""
-    nodes, job = (entry.nodes,), f"job {entry.id}"
+    nodes = (entry.nodes,)
     where = f" on {entry.nodes}" if entry.nodes else ""
     if entry.is_fault:
         why = f" ({entry.reason})" if entry.reason not in ("", "None") else ""
-        return _Fault(f"{job} ended with {entry.state}{where}{why}", nodes)
+        return _Fault(f"the job ended with {entry.state}{where}{why}", nodes)
     if NEVER.match(entry.reason):
-        return JobResult("exited", error=f"Slurm can never run this job: {entry.reason} ({job})")
+        return JobResult("exited", error=f"Slurm can never run this job: {entry.reason}")
     code = None
     match entry.state:
         case "TIMEOUT" | "DEADLINE":
@@ -509,12 +519,12 @@ def judged(entry: QueueEntry, time_limit: str | None, said: str = "") -> JobResu
         case "OUT_OF_MEMORY":
             code, error = -9, f"out of memory{where}"
         case "CANCELLED":
-            error = f"{job} was cancelled by someone else{where}"
+            error = f"the job was cancelled by someone else{where}"
         case "COMPLETED":
-            error = f"{job} ended{where}, and its result {_UNSEEN}"
+            error = f"the job ended{where}, and its result {_UNSEEN}"
         case _:
             code = os.waitstatus_to_exitcode(entry.status)
-            error = f"{job} {Exit(code, 0.0, 0).describe()}{where} without a result{said}"
+            error = f"the job {Exit(code, 0.0, 0).describe()}{where} without a result{said}"
     return JobResult("exited", code, error, nodes=nodes)
 
 

@@ -41,8 +41,10 @@ class SlurmConfig:
         """Refuse impossible settings."""
         if self.time_limit is not None and not _TIME.match(self.time_limit):
             raise ValueError('time_limit must be a length of time, such as "90s", "10m", "2h", "1:30:00" or "2-00"')
-        if self.poll_interval_s <= 0 or self.retries < 0:
-            raise ValueError("poll_interval_s must be above 0, and retries at least 0")
+        if self.poll_interval_s <= 0:
+            raise ValueError("poll_interval_s must be above 0")
+        if self.retries < 0:
+            raise ValueError("retries must be at least 0")
         if self.gpus_per_node is not None and not re.fullmatch(r"([\w.-]+:)?[1-9]\d*", str(self.gpus_per_node)):
             raise ValueError('gpus_per_node must be at least 1, or a type and a number such as "a100:4"')
         if self.allocation_nodes is not None and not (self.single_sbatch and self.allocation_nodes >= 1):
