@@ -35,8 +35,6 @@ from tunegym.dataplane.model import BatchMeta, OnFull, PartitionSpec, Tags, chec
 from tunegym.dataplane.predicate import Predicate
 from tunegym.dataplane.storage import BlockGoneError, Storage
 
-LEASE_S = 600.0
-"""The default duration of a lease whose owner is alive."""
 READ_TRIES = 20
 """How often a read locates samples again whose bytes moved in between."""
 
@@ -76,20 +74,20 @@ def _awaitable(call: Callable[Concatenate[Caller, P], T]) -> Callable[Concatenat
 class DataPlaneClient:
     """A client of one plane. Thread-safe; each process makes its own with ``connect`` or ``attach``.
 
-    A put is safe when it returns. A claim is a lease until ``ack``, ``release``, the end of this process, or the end of
-    ``lease_s``. Errors are ``DataPlaneError`` and leave nothing half done; after a ``HostTimeoutError`` the call may
-    still take effect, as a whole. After Ctrl-C or in a cancelled asyncio task a put has taken effect completely or not
-    at all, and a claim that was not returned is released. ``put_samples_async`` and ``claim_meta_async`` do the same
-    without blocking an event loop.
+    A put is safe when it returns. A claim is a lease until ``ack``, ``release``, the end of this client, or the end of
+    ``lease_s``, if it is given. Errors are ``DataPlaneError`` and leave nothing half done; after a ``HostTimeoutError``
+    the call may still take effect, as a whole. After Ctrl-C or in a cancelled asyncio task a put has taken effect
+    completely or not at all, and a claim that was not returned is released. ``put_samples_async`` and
+    ``claim_meta_async`` do the same without blocking an event loop.
 
     Args:
         host: holds the ledger.
         storage: holds the bytes.
         owner: the name of this client at the host.
-        lease_s: the duration of a lease without ``extend``.
+        lease_s: the duration of a lease without ``extend``; None for as long as this client is connected.
     """
 
-    def __init__(self, host: Host, storage: Storage, owner: str, lease_s: float = LEASE_S) -> None:
+    def __init__(self, host: Host, storage: Storage, owner: str, lease_s: float | None = None) -> None:
         self._host = host
         self._storage = storage
         self._owner = owner
@@ -337,7 +335,7 @@ class DataPlaneClient:
         self._settle("release", meta)
 
     def extend(self, meta: BatchMeta) -> None:
-        """Renew the leases for ``lease_s`` from now."""
+        """Renew the leases for ``lease_s`` from now. Without ``lease_s`` there is no need to."""
         self._settle("extend", meta, lease_s=self._lease_s)
 
     def _settle(self, operation: str, meta: BatchMeta, **more: Any) -> None:

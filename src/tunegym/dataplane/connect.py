@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from tunegym.core.references import resolve
-from tunegym.dataplane.client import LEASE_S, DataPlaneClient
+from tunegym.dataplane.client import DataPlaneClient
 from tunegym.dataplane.errors import SpecError
 from tunegym.dataplane.filters import BaseRolloutFilter
 from tunegym.dataplane.hosts.operations import Host
@@ -67,24 +67,26 @@ class Opener(Protocol):
 
 
 def connect(
-    url: str, *, lease_s: float = LEASE_S, linger_s: float = LINGER_S, timeout_s: float = TIMEOUT_S
+    url: str, *, lease_s: float | None = None, linger_s: float = LINGER_S, timeout_s: float = TIMEOUT_S
 ) -> DataPlaneClient:
     """A client of the plane at ``url``, which is made if there is none.
 
     Args:
         url: ``memory://name`` for the threads of this process, ``mmap:///folder`` for the processes of this machine.
-        lease_s: the duration of this client's leases without ``extend``, while its process is alive.
+        lease_s: a visibility timeout: a claim of this client that is neither settled nor extended for so long is given
+            back, although the client is there. Time in which the plane's host does not run does not count. None for no
+            such timeout: claims last while the client is connected.
         linger_s: how long a host process stays without clients.
         timeout_s: how long connecting, and each call that takes no ``timeout_s`` itself, waits for the plane's host.
     """
-    return _open(url, {"lease_s": lease_s, "linger_s": linger_s, "timeout_s": timeout_s}, make=True)
+    return _open(url, lease_s, {"linger_s": linger_s, "timeout_s": timeout_s}, make=True)
 
 
 def attach(
-    url: str, *, lease_s: float = LEASE_S, linger_s: float = LINGER_S, timeout_s: float = TIMEOUT_S
+    url: str, *, lease_s: float | None = None, linger_s: float = LINGER_S, timeout_s: float = TIMEOUT_S
 ) -> DataPlaneClient:
     """A client of the existing plane at ``url``. Raises ``NoPlaneError`` at once if there is none."""
-    return _open(url, {"lease_s": lease_s, "linger_s": linger_s, "timeout_s": timeout_s}, make=False)
+    return _open(url, lease_s, {"linger_s": linger_s, "timeout_s": timeout_s}, make=False)
 
 
 def rollout_filter(name: str, *arguments: Any, **settings: Any) -> BaseRolloutFilter:
@@ -108,20 +110,21 @@ def find(group: Group, name: str) -> Any:
     raise SpecError(f"unknown name {name!r:.60} of {group}", hint=f"known: {known}")
 
 
-def _open(url: str, times: Mapping[str, float], *, make: bool) -> DataPlaneClient:
+def _open(url: str, lease_s: float | None, times: Mapping[str, float], *, make: bool) -> DataPlaneClient:
     scheme, separator, address = url.partition("://") if isinstance(url, str) else ("", "", "")
     if not separator or not scheme or not is_unicode(url):
         raise SpecError(f"{url!r:.200} is not a plane's URL", hint="write memory://name or mmap:///folder")
-    for name, seconds in times.items():
+    given = times if lease_s is None else {**times, "lease_s": lease_s}
+    for name, seconds in given.items():
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST_S:
             raise SpecError(f"{name} is {seconds!r:.60}", hint=f"give seconds above 0, at most {_LONGEST_S:g}")
     try:
         opener: Opener = find("planes", scheme)
     except SpecError as error:
         raise SpecError(f"{url!r:.200} has an unknown scheme", hint=error.hint) from None
-    plane = opener(address, make=make, linger_s=times["linger_s"], timeout_s=times["timeout_s"])
+    plane = opener(address, make=make, **times)
     try:
-        return DataPlaneClient(plane.host, plane.storage, plane.owner, times["lease_s"])
+        return DataPlaneClient(plane.host, plane.storage, plane.owner, lease_s)
     except BaseException:
         plane.host.close()
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.conftest import no_space
 
 from tunegym.dataplane.errors import StorageError
 from tunegym.dataplane.hosts import journal as module
+from tunegym.dataplane.hosts import service
 from tunegym.dataplane.hosts.client import _introduction as introduction
 from tunegym.dataplane.hosts.journal import RECORD, LedgerJournal, ledger_file, make_journal
 from tunegym.dataplane.hosts.service import Call, LedgerService
@@ -292,3 +294,28 @@ def test_failed_snapshot_loses_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         first.call("write_tags", partition_id="p", sample_ids=["a"], tags=[{"text": "x" * 100}])
     first.service.close()
     assert Service(tmp_path).call("stats")["p"]["alive"] == 16
+
+
+def test_a_host_that_does_not_run_ends_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped, or between two hosts: the owner can't extend its lease of 60 s."""
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(service, "time", SimpleNamespace(monotonic=lambda: clock.now))
+
+    def run(host: Service, seconds: float) -> int:
+        until = clock.now + seconds
+        while clock.now < until:
+            clock.now = min(until, clock.now + host.service.pass_time())
+        host.service.pass_time()
+        return host.leased()
+
+    host = Service(tmp_path)
+    host.put("ab")
+    host.claim(2)
+    assert run(host, 55.0) == 2
+    clock.now += 3600.0
+    assert run(host, 4.0) == 2
+    host.service.close()
+    clock.now += 3600.0
+    host = Service(tmp_path)
+    assert run(host, 55.0) == 2
+    assert run(host, 6.0) == 0

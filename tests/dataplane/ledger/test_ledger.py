@@ -292,6 +292,22 @@ def test_expired_lease_serves_a_claim_in_its_last_moment(desk: Desk) -> None:
     assert isinstance(waiters[1].outcome, errors.ClaimTimeoutError)
 
 
+def test_leases_without_a_time_end_with_their_owner(desk: Desk) -> None:
+    desk.put(list("abcd"))
+    grants = [desk.claim(1, lease_s=None), desk.claim(1, owner="you"), desk.claim(1, lease_s=None)]
+    desk.restart()
+    desk.pass_time(50.0)
+    ids, leases = zip(*((one.sample_ids[0], one.lease) for one in grants), strict=True)
+    desk.ledger.extend("p", "train", ids, leases, 9.0, desk.now)
+    oldest = [{"owner": owner, "task": "train", "age": 50.0, "samples": n} for owner, n in (("me", 2), ("you", 1))]
+    assert desk.stats["leases"] == oldest
+    desk.pass_time(1e9)
+    assert desk.stats["leases"] == [{**oldest[0], "age": 1e9 + 50.0}]
+    desk.ledger.extend("p", "train", ids[:1], leases[:1], 9.0, desk.now)
+    assert desk.ledger.next_deadline() == float("inf"), "an extension never shortens a lease"
+    assert desk.ledger.owner_gone("me", desk.now) == 2
+
+
 def test_predicate_that_cannot_compare_fails_the_claim_only(desk: Desk) -> None:
     waiters = [desk.wait(2, where=Tag("v") > 1, timeout_s=9.0) for _ in range(2)]
     desk.put(["a"], tags=[{"v": 1}])
@@ -380,6 +396,6 @@ def test_snapshot_restores_the_ledger(desk: Desk) -> None:
     assert snapshot(again) == data
     assert again.stats(5.0)["p"]["waiting"] == {"puts": 0, "claims": 0}
     assert again.take_freed() == desk.ledger.take_freed()
-    for bad in (b"", data[:4], data[:-1], b"tgledger" + data[8:], data.replace(b'"format":4', b'"format":3')):
+    for bad in (b"", data[:4], data[:-1], b"tgledger" + data[8:], data.replace(b'"format":5', b'"format":4')):
         with pytest.raises(errors.StorageError, match="can't be read"):
             restore(bad)

@@ -161,7 +161,7 @@ class LedgerMachine:
 
     def claim_some(self) -> None:
         pick, most = self.chance.choice, self.chance.randint(1, 6)
-        least, lease_s = min(most, self.chance.randint(1, 6)), pick([1.0, 5.0])
+        least, lease_s = min(most, self.chance.randint(1, 6)), pick([1.0, 5.0, None])
         request = Claim("p", pick(TASKS), pick(FIELD_SETS), most, least, pick(OWNERS), lease_s, pick(WHERES))
         self.claim(request, wait=self.chance.random() < 0.5)
 
@@ -214,7 +214,7 @@ class LedgerMachine:
 
     def got(self, request: Claim, grant: Grant) -> None:
         self.journal.append(("claim_again", request, grant.lease, grant.sample_ids, self.now))
-        self.model.claim(request, grant, self.now + request.lease_s)
+        self.model.claim(request, grant, self.now + (float("inf") if request.lease_s is None else request.lease_s))
         self.claims += [(request.task_name, name, grant.lease) for name in grant.sample_ids]
 
     def settle_claims(self) -> None:

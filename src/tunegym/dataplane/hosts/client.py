@@ -11,7 +11,6 @@ import contextlib
 import os
 import threading
 import time
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,16 @@ from tunegym.dataplane.errors import (
     StorageError,
 )
 from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, bootstrap, check, reach
-from tunegym.dataplane.hosts.operations import BYE, GIVE_UP, MESSAGE_BYTES, WAITING, Handle, as_error, as_plain
+from tunegym.dataplane.hosts.operations import (
+    BYE,
+    GIVE_UP,
+    MESSAGE_BYTES,
+    WAITING,
+    Handle,
+    as_error,
+    as_plain,
+    new_owner,
+)
 
 GRACE_S = 0.7
 """How long after the end of a put's or claim's wait the client waits for the host's answer."""
@@ -114,7 +122,7 @@ class SocketHost:
         self._last = 0
         self._closed = False  # no more calls
         self._ended = False  # no more connections
-        self.name = uuid.uuid4().hex
+        self.name = new_owner()
         self._connection: Connection | None = None
         self._connecting = False
         self._failure = ""  # why the host could not be reached

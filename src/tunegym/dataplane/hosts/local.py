@@ -7,14 +7,22 @@ import os
 import signal
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tunegym.dataplane.connect import Plane, find
 from tunegym.dataplane.errors import ClosedError, DataPlaneError, NoPlaneError, SpecError
-from tunegym.dataplane.hosts.operations import WAITING, Begun, Handle, Latencies, new_ledger, outcome_of, perform
+from tunegym.dataplane.hosts.operations import (
+    WAITING,
+    Begun,
+    Handle,
+    Latencies,
+    new_ledger,
+    new_owner,
+    outcome_of,
+    perform,
+)
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.requests import Waiter
 from tunegym.dataplane.storage import Storage
@@ -183,5 +191,5 @@ def open_plane(address: str, *, make: bool, linger_s: float, timeout_s: float) -
                 f"there is no plane memory://{address} in this process", hint="connect() makes one, attach() only joins"
             )
         shared.users += 1
-    owner = uuid.uuid4().hex
+    owner = new_owner()
     return Plane(LocalHost(address, shared, owner), shared.storage, owner)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -82,6 +84,11 @@ class Host(Protocol):
 
 
 # performing -------------------------------------------------------------------------------------------
+
+
+def new_owner() -> str:
+    """The name of a client at its host, which begins with its process: ``stats`` lists the oldest leases by owner."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
 
 
 def new_ledger() -> Ledger:

@@ -28,13 +28,11 @@ from tunegym.dataplane.errors import DataPlaneError, StorageError
 from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, SOCKET, open_file, socket_path, take_lock
 from tunegym.dataplane.hosts.journal import LedgerJournal
 from tunegym.dataplane.hosts.operations import BYE, MESSAGE_BYTES, as_plain
-from tunegym.dataplane.hosts.service import Call, LedgerService
+from tunegym.dataplane.hosts.service import LOOK_S, Call, LedgerService
 from tunegym.dataplane.storage.segments import SegmentUsage
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 1.0
-"""How often the host looks for dead clients and unused segments."""
 LOG_BYTES = 1 << 20
 """The log is emptied when it is larger."""
 HAND_OVER_S = 10.0
@@ -116,7 +114,7 @@ class Server:
     def run(self) -> None:
         """Serve."""
         while self._look():
-            pause = max(0.0, min(self._service.pass_time(), LOOK_S))
+            pause = max(0.0, self._service.pass_time())
             self._deliver()  # all that was heard is in the journal now
             if len(self._selector.get_map()) > 1:  # not only the listener
                 self._idle_since = time.monotonic()

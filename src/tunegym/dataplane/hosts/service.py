@@ -38,6 +38,10 @@ from tunegym.dataplane.storage.segments import SegmentUsage
 
 logger = logging.getLogger(__name__)
 
+LOOK_S = 1.0
+"""At least so often ``pass_time`` is called."""
+PAUSE_S = 1.0
+"""A host that looks so much later than it meant to was paused."""
 ABSENT_S = 10.0
 """How long a client in another container may be without a connection before its claims are released."""
 _FOR_ROOM = RESERVE // 2
@@ -121,11 +125,13 @@ class LedgerService:
         self._latencies = Latencies()
         self._behind = 0.0
         self._last = 0.0
+        self._seen = 0.0
+        self._due = math.inf
 
     def recover(self) -> int:
         """Restore the state of the last host; the number of replayed changes. Raises ``StorageError``."""
         count = self._journal.recover(self._restore, self._replay)
-        self._behind = max(0.0, self._last - time.monotonic())
+        self._behind = self._last - time.monotonic()
         self.ledger.take_freed()
         missing = self.segments.recover(self.ledger.locations())
         if missing:
@@ -133,8 +139,16 @@ class LedgerService:
         return count
 
     def now(self) -> float:
-        """The ledger's time. It does not run back when the machine restarts."""
-        return time.monotonic() + self._behind
+        """The ledger's time. It stands still while the host does not run: stopped, suspended, or between two hosts.
+
+        So no lease ends because its owner found no host to extend it.
+        """
+        seen = time.monotonic()
+        if seen > self._due + PAUSE_S:
+            self._behind -= seen - self._seen
+            self._due = seen
+        self._seen = seen
+        return seen + self._behind
 
     # calls --------------------------------------------------------------------------------------------
 
@@ -237,7 +251,7 @@ class LedgerService:
     # time and clients ---------------------------------------------------------------------------------
 
     def pass_time(self) -> float:
-        """End the leases and waits whose time is over; the seconds until the next one."""
+        """End the leases and waits whose time is over; in how many seconds to call this again, at the latest."""
         now = self.now()
         deadline = self.ledger.next_deadline()
         if deadline <= now:
@@ -245,7 +259,9 @@ class LedgerService:
             self.ledger.expire(now)
             self._settle(now)
             deadline = self.ledger.next_deadline()
-        return deadline - now
+        pause = min(deadline - now, LOOK_S)
+        self._due = self._seen + pause
+        return pause
 
     def leave(self, name: str) -> None:
         """A client is gone: release its claims."""

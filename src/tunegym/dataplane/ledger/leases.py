@@ -1,7 +1,8 @@
 """Leases and versions: which owner has claimed which samples until when, and into which weights they were trained.
 
 A claim is one lease with one number. An ack names the id of a sample and the number of its lease, and must match the
-number that is recorded for it. A lease ends when all its samples are settled, when its time is over, or with its owner.
+number that is recorded for it. A lease ends when all its samples are settled, with its owner, or when its time is over,
+if it has one.
 
 A sample that is acked into a version stays until a commit covers that version. Until then the trainer may crash and
 restart from an older checkpoint: a rewind gives the samples back, even those that were cleared meanwhile.
@@ -37,7 +38,10 @@ class Timers:
         self._times: dict[Any, float] = {}
 
     def set(self, key: Hashable, time: float) -> None:
-        """Set or move a deadline."""
+        """Set or move a deadline. One that never comes is removed."""
+        if time == math.inf:
+            self.cancel(key)
+            return
         self._times[key] = time
         heapq.heappush(self._heap, (time, key))
         if len(self._heap) > 2 * len(self._times) + _SLACK:
@@ -50,7 +54,7 @@ class Timers:
 
     def get(self, key: Hashable) -> float:
         """The deadline of a key."""
-        return self._times[key]
+        return self._times.get(key, math.inf)
 
     def next(self) -> float:
         """The earliest deadline."""
@@ -67,6 +71,11 @@ class Timers:
         return found
 
 
+def ends(now: float, lease_s: float | None) -> float:
+    """When a lease that is made or extended now is over."""
+    return math.inf if lease_s is None else now + lease_s
+
+
 @dataclass(slots=True, eq=False)
 class Lease:
     """The samples that an owner has claimed for a task."""
@@ -76,6 +85,7 @@ class Lease:
     owner: str
     rows: np.ndarray  # all samples of the claim
     left: int  # the number that are not settled yet
+    since: float  # when they were claimed
 
 
 class Leases:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tunegym.dataplane.errors import DataPlaneError, FieldError, SampleError, SpecError, TagError, UnknownPartitionError
+from tunegym.dataplane.ledger.leases import ends
 from tunegym.dataplane.ledger.partition import CLEARED, Partition
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
 from tunegym.dataplane.ledger.samples import UNKNOWN
@@ -176,12 +177,12 @@ class Ledger:
             self._changed(partition, now)
 
     def extend(
-        self, partition_id: str, task_name: str, sample_ids: Ids, leases: Ints, lease_s: float, now: float
+        self, partition_id: str, task_name: str, sample_ids: Ids, leases: Ints, lease_s: float | None, now: float
     ) -> None:
         """Extend claims: everything that was claimed together with these samples."""
         partition = self._find(partition_id)
         partition.held(partition.spec.task(task_name), sample_ids, leases)
-        partition.leases.extend(set(leases), now + lease_s)
+        partition.leases.extend(set(leases), ends(now, lease_s))
 
     def commit(self, partition_id: str, task_name: str, version: int, now: float) -> int:
         """A checkpoint covers everything that was acked up to ``version``. Returns how many samples it newly covers."""

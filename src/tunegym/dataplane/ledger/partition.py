@@ -27,7 +27,7 @@ from tunegym.dataplane.errors import (
     SpecError,
     TagError,
 )
-from tunegym.dataplane.ledger.leases import CONSUMED, ORPHANED, Lease, Leases, Versions
+from tunegym.dataplane.ledger.leases import CONSUMED, ORPHANED, Lease, Leases, Versions, ends
 from tunegym.dataplane.ledger.queues import Groups, Queues
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiters
 from tunegym.dataplane.ledger.samples import ACKED, DONE, FREE, LEASED, RETIRED, UNKNOWN, Samples, TagBatch
@@ -35,6 +35,7 @@ from tunegym.dataplane.model import PartitionSpec, few
 
 CLEARED, OTHER = "cleared", "other"
 _MOST_REASONS = 256
+_OLDEST = 10
 BOUNDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
 """Upper ends of the buckets in seconds; one more bucket holds the rest."""
 
@@ -240,7 +241,7 @@ class Partition:
         samples.leases[task][rows] = number
         self.claimed[task] += len(rows)
         self.lags[task].add(now - samples.born[rows])
-        self.leases.add(Lease(number, task, request.owner, rows, len(rows)), now + request.lease_s)
+        self.leases.add(Lease(number, task, request.owner, rows, len(rows), now), ends(now, request.lease_s))
         self.queues.remove(rows, task)
         lengths = samples.lengths[rows]
         groups = [self.groups.known[one].name for one in samples.group[rows].tolist()] if self.groups.used else None
@@ -352,8 +353,18 @@ class Partition:
             "sealed": self.sealed,
             "gone": {reason: count for reason, count in self.gone.items() if count},
             "waiting": {"puts": waiters.count(Put), "claims": waiters.count(Claim)},
+            "leases": self._oldest_leases(now),
             "tasks": {name: self._task_stats(task, now) for task, name in enumerate(spec.tasks)},
         }
+
+    def _oldest_leases(self, now: float) -> list[dict[str, Any]]:
+        """By owner and task: the age of the oldest lease, and the samples of all; the oldest first."""
+        found: dict[tuple[str, int], dict[str, Any]] = {}
+        for lease in self.leases.known.values():  # in the order of the claims
+            task = self.spec.tasks[lease.task]
+            new = {"owner": lease.owner, "task": task, "age": now - lease.since, "samples": 0}
+            found.setdefault((lease.owner, lease.task), new)["samples"] += lease.left
+        return list(found.values())[:_OLDEST]
 
     def _task_stats(self, task: int, now: float) -> dict[str, Any]:
         """``ready`` is by the fields of the claims so far; ``free`` is everything that is still to be claimed."""

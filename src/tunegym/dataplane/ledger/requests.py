@@ -39,7 +39,7 @@ class Claim(NamedTuple):
     batch_size: int
     min_batch: int
     owner: str
-    lease_s: float
+    lease_s: float | None  # None: while the owner is there
     where: Predicate | None = None
 
 

@@ -7,6 +7,7 @@ callers repeat.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -24,7 +25,7 @@ from tunegym.dataplane.ledger.queues import Group
 from tunegym.dataplane.ledger.samples import ACKED, Block, Samples, objects
 from tunegym.dataplane.model import PartitionSpec
 
-FORMAT = 4
+FORMAT = 5
 _LARGEST = 1 << 48
 _PLAIN = ("epoch", "sealed", "claimed", "redelivered", "gone", "shapes")
 
@@ -94,7 +95,7 @@ def _save_partition(partition: Partition) -> dict[str, Any]:
             [at, one.name, one.expected, list(one.members), one.away] for at, one in partition.groups.known.items()
         ],
         "queues": [[[mask, one.units()] for mask, one in queues.items()] for queues in partition.queues.by_task],
-        "leases": [[one.number, one.task, one.owner, one.rows, one.left] for one in leases.known.values()],
+        "leases": [[one.number, one.task, one.owner, one.rows, one.left, one.since] for one in leases.known.values()],
         "expires": [leases.timers.get(number) for number in leases.known],
         "committed": partition.versions.committed,
         "uncovered": [[[one, rows] for one, rows in some.items()] for some in partition.versions.uncovered],
@@ -136,5 +137,6 @@ def _load_partition(partition: Partition, plain: Mapping[str, Any]) -> None:
         for version, parts in plain["uncovered"][task]:
             versions.uncovered[task][version] = [np.array(rows, dtype=np.int64) for rows in parts]
     versions.committed = plain["committed"]
-    for (number, task, owner, rows, left), expires in zip(plain["leases"], plain["expires"], strict=True):
-        partition.leases.add(Lease(number, task, owner, np.array(rows, dtype=np.int64), left), expires)
+    for (number, task, owner, rows, left, since), expires in zip(plain["leases"], plain["expires"], strict=True):
+        lease = Lease(number, task, owner, np.array(rows, dtype=np.int64), left, since)
+        partition.leases.add(lease, math.inf if expires is None else expires)
