@@ -172,3 +172,22 @@ def test_the_lengths_of_a_named_field(plane: DataPlaneClient) -> None:
     fields["prompt"] = [np.arange(5), np.arange(4)]
     with pytest.raises(errors.FieldError, match="different lengths: answer, prompt"):
         kv_first_write(plane, "lengths", ["c", "d"], fields)
+
+
+def test_a_damaged_block_names_its_samples(plane: DataPlaneClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    for first in (0, 2):
+        plane.put_samples(P, named(2, first), {"tokens": tokens(named(2, first))})
+    storage, ids = plane._storage, ("s-3", "s-0", "s-2", "s-1")
+    bad = plane._call("locate", partition_id=P, sample_ids=["s-0"], fields=["tokens"])["locations"]
+
+    def read(location: Any, whole: Any = storage.read) -> Any:
+        if location in bad:
+            raise errors.StorageError("cut short", hint="restore it")
+        return whole(location)
+
+    monkeypatch.setattr(storage, "read", read)
+    with pytest.raises(errors.StorageError, match="cut short") as told:
+        plane.get_samples(BatchMeta(P, ids), ["tokens"])
+    assert (told.value.hint, told.value.sample_ids) == ("restore it", ("s-0", "s-1"))
+    plane.clear_samples(P, told.value.sample_ids, "damaged")
+    assert plane.get_samples(BatchMeta(P, ids).drop(told.value.sample_ids), ["tokens"])["tokens"].lengths == [4, 3]

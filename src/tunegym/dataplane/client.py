@@ -28,6 +28,7 @@ from tunegym.dataplane.errors import (
     LeaseLostError,
     SampleError,
     SpecError,
+    StorageError,
     UnknownPartitionError,
 )
 from tunegym.dataplane.hosts.operations import BEGAN, Handle, Host
@@ -121,10 +122,12 @@ class DataPlaneClient:
         capacity: int | None = None,
         group_size: int | None = None,
         on_full: OnFull = "block",
+        max_attempts: int | None = None,
     ) -> None:
         """Create a partition. Registering the same spec again has no effect; another spec is a ``SpecError``."""
         names = {"fields": tuple(checked_names("fields", fields)), "tasks": tuple(checked_names("tasks", tasks))}
-        spec = PartitionSpec(partition_id, **names, capacity=capacity, group_size=group_size, on_full=on_full)
+        limits: dict[str, Any] = {"capacity": capacity, "group_size": group_size, "max_attempts": max_attempts}
+        spec = PartitionSpec(partition_id, **names, **limits, on_full=on_full)
         self._call("register", spec=asdict(spec))
 
     def delete_partition(self, partition_id: str) -> None:
@@ -391,11 +394,18 @@ class DataPlaneClient:
     def _read(self, meta: BatchMeta, fields: list[str]) -> dict[str, Rows]:
         ids = list(meta.sample_ids)
         found = self._call("locate", partition_id=meta.partition_id, sample_ids=ids, fields=fields)
-        blocks = [self._storage.read(location) for location in found["locations"]]
-        return {
-            name: Rows([(blocks[at][name], range(*run) if len(run) == 2 else run[0]) for at, *run in runs])
+        fields_of = {
+            name: [(at, range(*run) if len(run) == 2 else run[0]) for at, *run in runs]
             for name, runs in found["fields"].items()
         }
+        blocks: list[Mapping[str, Column]] = []
+        for location in found["locations"]:
+            try:
+                blocks.append(self._storage.read(location))
+            except StorageError as error:
+                lost = _stored_at(len(blocks), ids, fields_of.values())
+                raise type(error)(error.message, hint=error.hint, sample_ids=lost) from error
+        return {name: Rows([(blocks[at][name], places) for at, places in runs]) for name, runs in fields_of.items()}
 
     # the rest -----------------------------------------------------------------------------------------
 
@@ -487,6 +497,17 @@ def _task(partition_id: str, task_name: str) -> dict[str, str]:
         "partition_id": checked_name("partition_id", partition_id),
         "task_name": checked_name("task_name", task_name),
     }
+
+
+def _stored_at(block: int, ids: Sequence[str], fields: Iterable[Sequence[tuple[int, Sequence[int]]]]) -> list[str]:
+    """The samples with a field in this block; each field has runs of blocks and places, in the order of the ids."""
+    found: dict[str, None] = {}
+    for runs in fields:
+        start = 0
+        for at, places in runs:
+            found.update(dict.fromkeys(ids[start : start + len(places)] if at == block else ()))
+            start += len(places)
+    return list(found)
 
 
 def _columns(fields: Mapping[str, Any], count: int) -> dict[str, Column]:

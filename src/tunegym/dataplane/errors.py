@@ -8,7 +8,15 @@ from tunegym.core.errors import TunegymError
 
 
 class DataPlaneError(TunegymError):
-    """Base class of the errors of the data plane."""
+    """Base class of the errors of the data plane.
+
+    Attributes:
+        sample_ids: the samples that the error is about, where they are known: ``clear_samples`` drops them.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, sample_ids: Iterable[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.sample_ids = tuple(sample_ids)
 
 
 class NoPlaneError(DataPlaneError):
@@ -36,15 +44,10 @@ class TagError(DataPlaneError):
 
 
 class LeaseLostError(DataPlaneError):
-    """The claim of some samples has ended: they were released, cleared, or claimed again. Nothing took effect.
+    """The claim of ``sample_ids`` has ended: they were released, cleared, or claimed again. Nothing took effect.
 
-    Attributes:
-        sample_ids: which ones. The others are still held: ``meta.drop(error.sample_ids)`` can be acked or released.
+    The others are still held: ``meta.drop(error.sample_ids)`` can be acked or released.
     """
-
-    def __init__(self, message: str, *, hint: str | None = None, sample_ids: Iterable[str] = ()) -> None:
-        super().__init__(message, hint=hint)
-        self.sample_ids = tuple(sample_ids)
 
 
 class ClaimTimeoutError(DataPlaneError):

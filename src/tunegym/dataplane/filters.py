@@ -98,11 +98,13 @@ class StalenessFilter(BaseRolloutFilter):
                 raise TagError(
                     f"{WEIGHT_VERSION} of sample {sample!r} is {version!r}, not an integer",
                     hint="tag samples with the integer version of the weights that produced them",
+                    sample_ids=[sample],
                 )
             if version > current:
                 raise TagError(
                     f"sample {sample!r} has {WEIGHT_VERSION} {version}, but the current version is {current}",
                     hint="a sample can't come from future weights: which of the two is wrong?",
+                    sample_ids=[sample],
                 )
         return ["stale" if current - version > self.max_staleness else None for version in versions]
 
@@ -131,10 +133,12 @@ class TagFilter(BaseRolloutFilter):
         def column(name: str) -> Column:
             found = meta.tag(name)
             if None in found:
-                raise TagError(f"tag {name!r} of sample {meta.sample_ids[found.index(None)]!r} is None")
+                sample = meta.sample_ids[found.index(None)]
+                raise TagError(f"tag {name!r} of sample {sample!r} is None", sample_ids=[sample])
             return object_array(found), np.ones(meta.size, dtype=bool)
 
-        return [None if wanted else self.reason for wanted in self.predicate.mask(column).tolist()]
+        wanted = self.predicate.select(column, lambda places: [meta.sample_ids[at] for at in places])
+        return [None if one else self.reason for one in wanted.tolist()]
 
 
 class All(BaseRolloutFilter):

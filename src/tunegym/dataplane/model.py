@@ -34,6 +34,7 @@ class PartitionSpec:
         capacity: the most resident samples; None for no limit.
         group_size: samples of a complete group; None if each group arrives in one put.
         on_full: what a put does when the partition is full.
+        max_attempts: how many claims of a task may end without an ack before a sample is given up; None for no limit.
 
     Raises:
         SpecError: the settings contradict each other.
@@ -45,6 +46,7 @@ class PartitionSpec:
     capacity: int | None = None
     group_size: int | None = None
     on_full: OnFull = "block"
+    max_attempts: int | None = None
 
     def __post_init__(self) -> None:
         _check_names("partition_id", [self.partition_id])
@@ -56,7 +58,7 @@ class PartitionSpec:
             object.__setattr__(self, what, tuple(names))
         if len(self.fields) > MOST_FIELDS:
             raise SpecError(f"{len(self.fields)} fields are too many", hint=f"at most {MOST_FIELDS}")
-        for what in ("capacity", "group_size"):
+        for what in ("capacity", "group_size", "max_attempts"):
             if (number := getattr(self, what)) is not None:
                 object.__setattr__(self, what, checked_integer(what, number, 1))
         if self.on_full not in ("block", "raise"):
@@ -219,7 +221,7 @@ class BatchMeta:
             raise TagError(f"the batch has no tags; tag {name!r} is required")
         missing = [sample for sample, one in zip(self.sample_ids, self.tags, strict=True) if name not in one]
         if missing:
-            raise TagError(f"tag {name!r} is missing for {few(missing)}")
+            raise TagError(f"tag {name!r} is missing for {few(missing)}", sample_ids=missing)
         return [one[name] for one in self.tags]
 
     __hash__ = None  # type: ignore[assignment]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -61,8 +61,23 @@ class Predicate(ABC):
         """For each sample, whether it matches. A comparison with a missing tag never matches.
 
         Raises:
-            TagError: incomparable values.
+            IncomparableError: values that can't be compared.
         """
+
+    def select(self, columns: Callable[[str], Column], names: Callable[[Sequence[int]], Iterable[str]]) -> np.ndarray:
+        """Like ``mask``, for samples whose ``names`` by place are known. Raises a ``TagError`` that names them."""
+        try:
+            return self.mask(columns)
+        except IncomparableError as error:
+            raise TagError(error.message, hint=error.hint, sample_ids=names(error.places)) from None
+
+
+class IncomparableError(TagError):
+    """The tags of the samples at ``places`` are of another kind than a predicate compares with."""
+
+    def __init__(self, message: str, places: Sequence[int]) -> None:
+        super().__init__(message, hint="give the tag one type in all samples, or clear these")
+        self.places = places
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,20 +111,18 @@ class TagComparison(Predicate):
             if abs(value) >= 2**53 and not (values.dtype == np.int64 and isinstance(value, int)):
                 return self._compared(sign, values.astype(object), there, value)
             return np.asarray(compare(values, value), dtype=bool) & there
-        result = np.zeros(len(values), dtype=bool)
-        for at in np.flatnonzero(there):
-            one = values[at]
-            if isinstance(one, str) == isinstance(value, str):
-                result[at] = compare(one, value)
-            else:
-                result[at] = self._other_kind(sign, values[at : at + 1], there[at : at + 1], value)[0]
+        same = np.array([isinstance(one, str) == isinstance(value, str) for one in values], dtype=bool)
+        result = self._other_kind(sign, values, there & ~same, value)
+        for at in np.flatnonzero(there & same):
+            result[at] = compare(values[at], value)
         return result
 
     def _other_kind(self, sign: str, values: np.ndarray, there: np.ndarray, value: Any) -> np.ndarray:
         """A text and a number are unequal, and not ordered."""
         if sign not in ("==", "!=") and there.any():
             found = values[there][:1].tolist()[0]
-            raise TagError(f"tag {self.tag!r}: {found!r} and {value!r} can't be compared by {self.sign}")
+            what = f"tag {self.tag!r}: {found!r} and {value!r} can't be compared by {self.sign}"
+            raise IncomparableError(what, np.flatnonzero(there).tolist())
         return there.copy() if sign == "!=" else np.zeros(len(values), dtype=bool)
 
     def __str__(self) -> str:

@@ -322,6 +322,27 @@ class DataPlaneSuite(ABC):
         assert plane.stats()["full"]["alive"] == 0
         put(plane, named(2, 2), "full", timeout_s=0)
 
+    def test_samples_that_no_claim_can_use_are_named_and_given_up(self, plane: DataPlaneClient) -> None:
+        """An error names its samples, also from another process; after ``max_attempts`` a group is dead, whole."""
+        plane.register_partition("groups", ["tokens", "reward"], ["train"], max_attempts=2)
+        done = put(plane, named(4), "groups", group_ids=list("aabb"), tags=[{"score": one} for one in (1, "x", 2, 3)])
+        with pytest.raises(errors.TagError, match="can't be compared") as told:
+            plane.claim_meta("groups", "train", ["tokens"], 4, where=Tag("score") > 0, timeout_s=0)
+        assert told.value.sample_ids == ("s-1",)
+        plane.put_samples("groups", ["s-2"], {"reward": np.zeros(1)})
+        with pytest.raises(errors.FieldError) as unread:
+            plane.get_samples(done, ["reward"])
+        assert unread.value.sample_ids == ("s-0", "s-1", "s-3")
+        with pytest.raises(errors.SampleError) as unknown:
+            plane.get_samples(replace(done, sample_ids=("s-0", "x", "s-2", "y")))
+        assert unknown.value.sample_ids == ("x", "y")
+        for gone in ({}, {"dead": 2}):
+            claimed = plane.claim_meta("groups", "train", ["tokens"], 2)
+            assert claimed.group_ids == ("a", "a")
+            plane.release(claimed)
+            assert plane.stats()["groups"]["gone"] == gone
+        assert plane.claim_meta("groups", "train", ["tokens"], 2).group_ids == ("b", "b")
+
     # batches: tags, fields, columns, filters, shards and clears (P4 to P10) ----------------------------
 
     def test_tags_travel(self, plane: DataPlaneClient) -> None:

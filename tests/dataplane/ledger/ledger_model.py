@@ -33,6 +33,7 @@ class Sample:
     tags: dict[str, Any] = field(default_factory=dict)
     leases: dict[str, int] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
+    attempts: Counter[str] = field(default_factory=Counter)
 
 
 class LedgerModel:
@@ -119,14 +120,26 @@ class LedgerModel:
     def owner_gone(self, owner: str) -> int:
         return self._end(lambda _, __, lease: self.owners[lease] == owner)
 
-    def _end(self, ends: Callable[[Sample, str, int], bool]) -> int:
-        """Give back what the leases hold that end."""
+    def _end(self, ends: Callable[[Sample, str, int], bool], attempt: bool = True) -> int:
+        """Give back what the leases hold that end, unless it was the last attempt of a sample or one of its group."""
         ended = [(one, *lease) for one in self.samples.values() for lease in one.leases.items() if ends(one, *lease)]
         for sample, task, _ in ended:
             del sample.leases[task]
             sample.states[task] = FREE
-            self.redelivered[task] += 1
-        return len(ended)
+            sample.attempts[task] += attempt
+        dead: list[Sample] = []
+        for sample, task, _ in ended:
+            if attempt and sample.attempts[task] >= (self.spec.max_attempts or 1000):
+                dead += [
+                    one for one in self.alive(task, FREE) if one is sample or (one.group and one.group == sample.group)
+                ]
+        back = [task for sample, task, _ in ended if sample not in dead]
+        self.redelivered.update(back)
+        for sample in dead:
+            if sample.alive:
+                self._clear(sample, "dead")
+        self._collect()
+        return len(back)
 
     def clear(self, names: list[str], reason: str) -> int:
         alive = [self.samples[name] for name in set(names) if name in self.samples and self.samples[name].alive]
@@ -145,7 +158,7 @@ class LedgerModel:
         return len(covered)
 
     def rewind(self, task: str, to_version: int) -> tuple[int, int]:
-        self.release(task, self.samples)
+        self._end(lambda _, own, __: own == task, attempt=False)
         back = [one for one in self.samples.values() if one.versions.get(task, to_version) > to_version]
         for sample in back:
             del sample.versions[task]

@@ -116,6 +116,7 @@ PLAIN = [
     (spec(capacity=4), errors.SpecError, "capacity"),
     (spec(group_size=2), errors.SpecError, "group_size"),
     (spec(on_full="raise"), errors.SpecError, "on_full"),
+    (spec(max_attempts=2), errors.SpecError, "max_attempts"),
     (settle("aa", 3, 3), errors.SampleError, "twice"),
     (settle("a", 3, task="judge"), errors.LeaseLostError, "lost"),
     *((settle("a", wrong), errors.LeaseLostError, "lost") for wrong in HOSTILE_LEASES),
@@ -308,6 +309,26 @@ def test_leases_without_a_time_end_with_their_owner(desk: Desk) -> None:
     assert desk.ledger.owner_gone("me", desk.now) == 2
 
 
+def test_attempts_are_counted_by_task() -> None:
+    """A claim that its client never got, or that a rewind ended, is not one."""
+    desk = Desk(max_attempts=2)
+    desk.put(["a", "b"])
+    for end in ("end_lease", "rewind", "owner_gone"):
+        grant = desk.claim(2, lease_s=None)
+        if end == "end_lease":
+            desk.ledger.end_lease("p", grant.lease, desk.now)
+        elif end == "rewind":
+            desk.rewind(0)
+        else:
+            desk.ledger.owner_gone("me", desk.now)
+    desk.claim(1, task_name="judge", lease_s=1.0)
+    desk.pass_time(1.0)
+    desk.restart()
+    desk.claim(1, lease_s=1.0)
+    desk.pass_time(1.0)
+    assert (desk.stats["gone"], desk.claim(2, 1).sample_ids) == ({"dead": 1}, ["b"])
+
+
 def test_predicate_that_cannot_compare_fails_the_claim_only(desk: Desk) -> None:
     waiters = [desk.wait(2, where=Tag("v") > 1, timeout_s=9.0) for _ in range(2)]
     desk.put(["a"], tags=[{"v": 1}])
@@ -315,9 +336,10 @@ def test_predicate_that_cannot_compare_fails_the_claim_only(desk: Desk) -> None:
     desk.put(["b"], tags=[{"v": "x"}])
     assert desk.settled() == waiters
     assert all(isinstance(one.outcome, errors.TagError) for one in waiters)
-    with pytest.raises(errors.TagError, match="can't be compared"):
+    with pytest.raises(errors.TagError, match="can't be compared") as told:
         desk.claim(1, where=Tag("v") > 1)
-    desk.clear(["b"])
+    assert told.value.sample_ids == ("b",)
+    desk.clear(told.value.sample_ids)
     waiter = desk.wait(1, where=Tag("v") > 1)
     desk.put(["c"], tags=[{"v": 2}])
     assert desk.settled() == [waiter]

@@ -51,7 +51,7 @@ class LedgerMachine:
         self.chance = chance
         capacity, group_size = chance.choice([None, 6, 9]), chance.choice([None, None, 2, 3])
         on_full = "raise" if capacity is not None and chance.random() < 0.3 else "block"
-        self.spec = PartitionSpec("p", FIELDS, TASKS, capacity, group_size, on_full)
+        self.spec = PartitionSpec("p", FIELDS, TASKS, capacity, group_size, on_full, chance.choice([None, None, 1, 3]))
         self.grouped = chance.random() < 0.3 or group_size is not None
         self.ledger = Ledger()
         self.ledger.register(self.spec)

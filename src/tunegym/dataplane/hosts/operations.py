@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol
 
 from tunegym.dataplane import errors
-from tunegym.dataplane.errors import DataPlaneError, LeaseLostError, SpecError
+from tunegym.dataplane.errors import DataPlaneError, SpecError
 from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.partition import Histogram
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
@@ -159,14 +159,13 @@ def _claim_of(given: Arguments) -> Claim:
 def as_plain(error: DataPlaneError) -> dict[str, Any]:
     """An error as JSON data."""
     plain = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
-    return {**plain, "sample_ids": error.sample_ids} if isinstance(error, LeaseLostError) else plain
+    return {**plain, "sample_ids": error.sample_ids} if error.sample_ids else plain
 
 
 def as_error(plain: Mapping[str, Any]) -> DataPlaneError:
     """The error of ``as_plain``."""
     kind = getattr(errors, str(plain.get("error")), DataPlaneError)
-    more = {"sample_ids": plain["sample_ids"]} if "sample_ids" in plain else {}
-    return kind(str(plain.get("message")), hint=plain.get("hint"), **more)
+    return kind(str(plain.get("message")), hint=plain.get("hint"), sample_ids=plain.get("sample_ids", ()))
 
 
 # latencies --------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ class Versions:
                 f"version {covered} is committed, and what it covers may be gone",
                 hint=f"rewind to {covered} or later",
             )
-        partition.end([lease for lease in partition.leases.known.values() if lease.task == task])
+        partition.end([lease for lease in partition.leases.known.values() if lease.task == task], attempt=False)
         rows = self._take(task, sorted(one for one in self.uncovered[task] if one > to_version))
         samples.states[task][rows] = FREE
         lost = np.array([partition.condemned.get(row) == ORPHANED for row in rows.tolist()], dtype=bool)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tunegym.dataplane.errors import DataPlaneError, FieldError, SampleError, SpecError, TagError, UnknownPartitionError
 from tunegym.dataplane.ledger.leases import ends
-from tunegym.dataplane.ledger.partition import CLEARED, Partition
+from tunegym.dataplane.ledger.partition import CLEARED, Partition, repeated
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
 from tunegym.dataplane.ledger.samples import UNKNOWN
 from tunegym.dataplane.model import PartitionSpec, few
@@ -45,8 +45,8 @@ class Ledger:
         if known is None:
             self.partitions[spec.partition_id] = Partition(spec, self.freed)
             return
-        for name in ("fields", "tasks", "capacity", "group_size", "on_full"):
-            before, now = getattr(known.spec, name), getattr(spec, name)
+        for name, before in asdict(known.spec).items():
+            now = getattr(spec, name)
             if before != now:
                 raise SpecError(
                     f"partition {spec.partition_id!r} is registered with {name} = {before!r}, not {now!r}",
@@ -91,7 +91,7 @@ class Ledger:
         """Set tags of samples; their other tags stay."""
         partition = self._find(partition_id)
         if len(set(sample_ids)) < len(sample_ids):
-            raise SampleError("a sample is there twice in one call")
+            raise SampleError("a sample is there twice in one call", sample_ids=repeated(sample_ids))
         columns = partition.samples.tags
         columns.put(partition.find(sample_ids), columns.check(tags))
         self._changed(partition, now)
@@ -111,6 +111,7 @@ class Ledger:
                 raise FieldError(
                     f"field {name!r} was not produced for {few(missing)}",
                     hint="a claim that requires the field waits for it",
+                    sample_ids=missing,
                 )
         return partition.samples.locate(rows, places)
 
@@ -119,8 +120,8 @@ class Ledger:
         partition = self._find(partition_id)
         rows = partition.samples.find(dict.fromkeys(sample_ids))
         if (rows == UNKNOWN).any():
-            unknown = next(one for one in sample_ids if one not in partition.samples.ids)
-            raise SampleError(f"partition {partition_id!r} never had a sample {unknown!r}")
+            unknown = [one for one in sample_ids if one not in partition.samples.ids]
+            raise SampleError(f"partition {partition_id!r} never had a sample {few(unknown)}", sample_ids=unknown)
         rows = rows[(rows >= 0) & partition.samples.alive[rows]]
         partition.clear(rows, reason or CLEARED)
         self._changed(partition, now)
@@ -173,7 +174,7 @@ class Ledger:
         partition = self._find(partition_id)
         known = partition.leases.known.get(lease)
         if known is not None:
-            partition.end([known])
+            partition.end([known], attempt=False)
             self._changed(partition, now)
 
     def extend(

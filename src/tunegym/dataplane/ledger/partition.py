@@ -33,11 +33,16 @@ from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiters
 from tunegym.dataplane.ledger.samples import ACKED, DONE, FREE, LEASED, RETIRED, UNKNOWN, Samples, TagBatch
 from tunegym.dataplane.model import PartitionSpec, few
 
-CLEARED, OTHER = "cleared", "other"
+CLEARED, DEAD, OTHER = "cleared", "dead", "other"
 _MOST_REASONS = 256
 _OLDEST = 10
 BOUNDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
 """Upper ends of the buckets in seconds; one more bucket holds the rest."""
+
+
+def repeated(names: Sequence[str]) -> list[str]:
+    """The names that are there more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 class Histogram:
@@ -122,9 +127,10 @@ class Partition:
             return rows
         gone = [sample_ids[at] for at in np.flatnonzero(~good & (rows != UNKNOWN)).tolist()]
         if gone:
-            raise SampleError(f"partition {self.spec.partition_id!r}: {few(gone)} was consumed or cleared")
+            what = f"partition {self.spec.partition_id!r}: {few(gone)} was consumed or cleared"
+            raise SampleError(what, sample_ids=gone)
         unknown = [sample_ids[at] for at in np.flatnonzero(rows == UNKNOWN).tolist()]
-        raise SampleError(f"partition {self.spec.partition_id!r} has no sample {few(unknown)}")
+        raise SampleError(f"partition {self.spec.partition_id!r} has no sample {few(unknown)}", sample_ids=unknown)
 
     # puts ---------------------------------------------------------------------------------------------
 
@@ -165,13 +171,15 @@ class Partition:
         self._check_shapes(request.shapes)
         tags = [] if request.tags is None else self.samples.tags.check(request.tags)
         if len(set(ids)) < len(ids):
-            raise SampleError(f"{Counter(ids).most_common(1)[0][0]!r} is there twice in one put")
+            twice = repeated(ids)
+            raise SampleError(f"{few(twice)} is there twice in one put", sample_ids=twice)
         rows = self.samples.find(ids)
         new = int(np.count_nonzero(rows == UNKNOWN))
         gone = (rows == RETIRED) | ((rows >= 0) & ~self.samples.alive[rows])
         if gone.any():
             names = [ids[at] for at in np.flatnonzero(gone).tolist()]
-            raise SampleError(f"{few(names)} was there before, and is consumed or cleared", hint="ids are used once")
+            what = f"{few(names)} was there before, and is consumed or cleared"
+            raise SampleError(what, hint="ids are used once", sample_ids=names)
         if new and self.sealed:
             raise SealedError(f"partition {spec.partition_id!r} is sealed: it takes no new samples")
         self._check_groups(request, rows, new)
@@ -200,7 +208,8 @@ class Partition:
         for at in np.flatnonzero(rows >= 0).tolist():
             known = self.groups.known[int(self.samples.group[rows[at]])].name
             if known != group_ids[at]:
-                raise SampleError(f"{request.sample_ids[at]!r} is in group {known!r}, not {group_ids[at]!r}")
+                sample = request.sample_ids[at]
+                raise SampleError(f"{sample!r} is in group {known!r}, not {group_ids[at]!r}", sample_ids=[sample])
         self.groups.check(group_ids[at] for at in np.flatnonzero(rows == UNKNOWN).tolist())
 
     # claims -------------------------------------------------------------------------------------------
@@ -268,7 +277,7 @@ class Partition:
                 sample_ids=lost,
             )
         if len(set(sample_ids)) < len(sample_ids):
-            raise SampleError("a sample is there twice in one call")
+            raise SampleError("a sample is there twice in one call", sample_ids=repeated(sample_ids))
         return rows
 
     def ack(self, task: int, rows: np.ndarray, version: int | None) -> None:
@@ -282,11 +291,31 @@ class Partition:
         if version is None:
             self.clear(rows[(self.samples.states[:, rows] >= DONE).all(axis=0)], CONSUMED)
 
-    def release(self, task: int, rows: np.ndarray) -> None:
-        """Give back held rows; they come first in the queues."""
+    def release(self, task: int, rows: np.ndarray, *, attempt: bool = True) -> int:
+        """Give back held rows; they come first in the queues. Returns how many.
+
+        With ``attempt`` this is a failed one: samples that have had all of theirs are dead instead.
+        """
         self._settle(task, rows, FREE)
+        if attempt:
+            rows = self._count_attempt(task, rows)
         self.redelivered[task] += len(rows)
         self.queues.update(rows, task, first=True)
+        return len(rows)
+
+    def _count_attempt(self, task: int, rows: np.ndarray) -> np.ndarray:
+        """Count an attempt of free rows; those that were the last are cleared, groups whole. Returns the others."""
+        samples, groups = self.samples, self.groups
+        samples.attempts[task][rows] += 1
+        dead = samples.attempts[task][rows] >= (self.spec.max_attempts or sys.maxsize)
+        if not dead.any():
+            return rows
+        gone = rows[dead]
+        if groups.used:  # with those of their groups that were given back before
+            members = [row for one in set(samples.group[gone].tolist()) for row in groups.known[one].members]
+            gone = np.array([row for row in members if samples.states[task][row] == FREE], dtype=np.int64)
+        self.clear(gone, DEAD)
+        return rows[samples.alive[rows]]
 
     def _settle(self, task: int, rows: np.ndarray, state: int) -> None:
         if not len(rows):
@@ -296,13 +325,12 @@ class Partition:
         samples.leases[task][rows] = 0
         samples.states[task][rows] = state
 
-    def end(self, leases: Sequence[Lease]) -> int:
+    def end(self, leases: Sequence[Lease], *, attempt: bool = True) -> int:
         """Give back all samples of leases, the oldest first. Returns how many."""
         back = 0
         for lease in sorted(leases, key=lambda one: -one.number):  # the last one given back is first in the queue
             rows = lease.rows[self.samples.leases[lease.task][lease.rows] == lease.number]
-            self.release(lease.task, rows)
-            back += len(rows)
+            back += self.release(lease.task, rows, attempt=attempt)
         return back
 
     # the end of samples -------------------------------------------------------------------------------
@@ -311,7 +339,7 @@ class Partition:
         """Clear samples that are alive. Those that no commit covers yet are kept for a rewind."""
         if not len(rows):
             return
-        own = reason in self.gone or reason in (CLEARED, CONSUMED, ORPHANED)
+        own = reason in self.gone or reason in (CLEARED, CONSUMED, ORPHANED, DEAD)
         reason = reason if own or len(self.gone) < _MOST_REASONS else OTHER
         samples = self.samples
         for task, states in enumerate(samples.states):

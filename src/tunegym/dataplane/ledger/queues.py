@@ -325,7 +325,8 @@ class Queues:
     def _matching(self, task: int, where: Predicate, units: np.ndarray) -> np.ndarray:
         """The units that match a predicate: a group does if every sample does that would be claimed."""
         rows, owner = self._free_members(task, units) if self._groups.used else (units, np.arange(len(units)))
-        wanted = where.mask(lambda name: self._samples.tags.column(name, rows))
+        samples = self._samples
+        wanted = where.select(lambda name: samples.tags.column(name, rows), lambda at: samples.names[rows[at]].tolist())
         matches = np.ones(len(units), dtype=bool)
         matches[owner[~wanted]] = False
         return units[matches]

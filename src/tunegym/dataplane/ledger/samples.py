@@ -48,11 +48,13 @@ class Samples:
         arrival: its number in the order of the puts; ``arrived`` have come so far.
         group: its group; 0 for none.
         states, leases: by task; a lease is 0 unless the state is ``LEASED``.
+        attempts: by task, the number of claims that ended without an ack.
         block, place: by field, where its bytes are; block 0 is none.
     """
 
     COLUMNS = (
-        "resident", "alive", "produced", "lengths", "born", "arrival", "group", "states", "leases", "block", "place",
+        "resident", "alive", "produced", "lengths", "born", "arrival", "group", "states", "leases",
+        "attempts", "block", "place",
     )  # fmt: skip
 
     def __init__(self, fields: int, tasks: int, freed: list[Mapping[str, Any]]) -> None:
@@ -69,6 +71,7 @@ class Samples:
         self.group = np.zeros(size, dtype=np.int32)
         self.states = np.zeros((tasks, size), dtype=np.uint8)
         self.leases = np.zeros((tasks, size), dtype=np.int64)
+        self.attempts = np.zeros((tasks, size), dtype=np.int32)
         self.block = np.zeros((fields, size), dtype=np.int64)
         self.place = np.zeros((fields, size), dtype=np.int32)
         self.tags = TagColumns(size)
@@ -103,6 +106,7 @@ class Samples:
         self.arrival[rows] = np.arange(self.arrived, self.arrived + count)
         self.arrived += count
         self.states[:, rows] = FREE
+        self.attempts[:, rows] = 0
         return rows
 
     def write(self, rows: np.ndarray, fields: Sequence[int], number: int) -> None:
