@@ -28,6 +28,7 @@ class _Family(NamedTuple):
 _PARTITION = (
     _Family("samples_produced_total", "counter", "Samples that were put.", "produced"),
     _Family("samples_resident", "gauge", "Samples that count against the capacity.", "resident"),
+    _Family("samples_retained", "gauge", "Consumed samples that can be read until a put needs their room.", "retained"),
     _Family("samples_alive", "gauge", "Samples that are not cleared.", "alive"),
     _Family("capacity_samples", "gauge", "The most resident samples; absent without a limit.", "capacity"),
     _Family("samples_gone", "gauge", "Samples that left, by reason; a rewind revives some.", "gone", "reason"),

@@ -479,6 +479,29 @@ class DataPlaneSuite(ABC):
         late = waiting.result(PATIENCE_S)
         assert plane.get_samples(late, ["tokens"])["tokens"].lengths == [len(row) for row in tokens(named(2, 4))]
 
+    def test_plainly_acked_samples_can_be_read_until_a_put_needs_their_room(self, plane: DataPlaneClient) -> None:
+        plane.register_partition("small", ["tokens"], ["train"], capacity=4)
+        put(plane, named(4), "small")
+        claimed = plane.claim_meta("small", "train", ["tokens"], 4)
+        plane.ack(claimed.slice(0, 3))
+        found = plane.stats()["small"]
+        assert (found["resident"], found["retained"], found["gone"]) == (1, 3, {"consumed": 3})
+        assert not plane.check_consumption_status("small", ["train"])
+        plane.ack(claimed.slice(3))
+        assert plane.check_consumption_status("small", ["train"])
+        assert plane.get_samples(claimed)["tokens"].lengths == [len(row) for row in tokens(claimed.sample_ids)]
+        with pytest.raises(errors.SampleError):
+            put(plane, claimed.sample_ids[:1], "small")
+        put(plane, named(2, 4), "small", timeout_s=0)
+        with pytest.raises(errors.SampleError) as told:
+            plane.get_samples(claimed)
+        assert told.value.sample_ids == claimed.sample_ids[:2]
+        assert plane.clear_samples("small", claimed.sample_ids) == 2
+        with pytest.raises(errors.SampleError):
+            plane.get_samples(claimed.slice(2))
+        found = plane.stats()["small"]
+        assert (found["resident"], found["retained"], found["gone"]) == (2, 0, {"consumed": 4})
+
     def test_connect_makes_one_plane_and_attach_only_joins(self, folder: Path, join: Join) -> None:
         with pytest.raises(errors.NoPlaneError):
             attach(self.url(folder))

@@ -17,7 +17,7 @@ from tunegym.dataplane.ledger.requests import Claim, Grant, Put
 from tunegym.dataplane.model import PartitionSpec, tags_by_sample
 from tunegym.dataplane.predicate import Predicate
 
-FREE, LEASED, ACKED, DONE = "free", "leased", "acked", "done"
+FREE, LEASED, ACKED, DONE, COVERED = "free", "leased", "acked", "done", "covered"
 
 
 @dataclass
@@ -51,14 +51,17 @@ class LedgerModel:
         self.members: Counter[str] = Counter()
         self.freed: Counter[int] = Counter()
         self.blocks: set[int] = set()
+        self.retained: list[str] = []
         self.epoch = 0
         self.sealed = False
 
     # requests -----------------------------------------------------------------------------------------
 
     def put(self, request: Put) -> None:
-        number, tags = int(request.location["n"]), request.tags or {}
-        assert self.room(self.new(request))
+        number, tags, new = int(request.location["n"]), request.tags or {}, self.new(request)
+        assert self.room(new)
+        while new and self.spec.capacity is not None and len(self.samples) + new > self.spec.capacity:
+            del self.samples[self.retained.pop(0)]
         for at, name in enumerate(request.sample_ids):
             if name not in self.samples:
                 assert name not in self.used
@@ -102,6 +105,9 @@ class LedgerModel:
             sample.states[task] = DONE if version is None else ACKED
             if version is not None:
                 sample.versions[task] = version
+            if set(sample.states.values()) == {DONE}:
+                self._clear(sample, "consumed")
+                self.retained.append(name)
         self._collect()
 
     def release(self, task: str, names: Collection[str]) -> int:
@@ -145,15 +151,17 @@ class LedgerModel:
         alive = [self.samples[name] for name in set(names) if name in self.samples and self.samples[name].alive]
         for sample in alive:
             self._clear(sample, reason)
+        before = len(self.retained)
+        self.retained = [name for name in self.retained if name not in names]
         self._collect()
-        return len(alive)
+        return len(alive) + before - len(self.retained)
 
     def commit(self, task: str, version: int) -> int:
         self.committed[task] = max(version, self.committed.get(task, version))
         covered = [one for one in self.samples.values() if one.versions.get(task, version + 1) <= version]
         for sample in covered:
             del sample.versions[task]
-            sample.states[task] = DONE
+            sample.states[task] = COVERED
         self._collect()
         return len(covered)
 
@@ -190,9 +198,9 @@ class LedgerModel:
     def _collect(self) -> None:
         """Forget samples that no rewind brings back, and the bytes that no sample needs."""
         for name, sample in list(self.samples.items()):
-            if sample.alive and set(sample.states.values()) == {DONE}:
+            if sample.alive and set(sample.states.values()) <= {DONE, COVERED}:
                 self._clear(sample, "consumed")
-            if not sample.alive and ACKED not in sample.states.values():
+            if not sample.alive and ACKED not in sample.states.values() and name not in self.retained:
                 del self.samples[name]
         left = {sample.group for sample in self.samples.values()}
         for group in [one for one in self.members if one not in left and self.is_whole(one)]:
@@ -207,7 +215,8 @@ class LedgerModel:
 
     def room(self, count: int) -> bool:
         """Whether so many samples fit."""
-        return not count or self.spec.capacity is None or len(self.samples) + count <= self.spec.capacity
+        resident = len(self.samples) - len(self.retained)
+        return not count or self.spec.capacity is None or resident + count <= self.spec.capacity
 
     def is_whole(self, group: str) -> bool:
         """Whether all members of a group were put."""
@@ -232,7 +241,8 @@ class LedgerModel:
         stats = ledger.stats(now)[partition]
         counts = {
             "alive": len(alive),
-            "resident": len(self.samples),
+            "resident": len(self.samples) - len(self.retained),
+            "retained": len(self.retained),
             "produced": len(self.used),
             "gone": {reason: count for reason, count in self.gone.items() if count},
             "blocks": len(self.blocks),
@@ -245,7 +255,7 @@ class LedgerModel:
             counts = {
                 "free": len(self.alive(task, FREE)),
                 "leased": len(self.alive(task, LEASED)),
-                "acked": len(self.alive(task, ACKED, DONE)),
+                "acked": len(self.alive(task, ACKED, DONE, COVERED)),
                 "redelivered": self.redelivered[task],
                 "committed": self.committed.get(task),
             }
@@ -255,7 +265,7 @@ class LedgerModel:
             assert ledger.consumed(partition, [task]) == (len(alive) == counts["acked"])
         held = {lease for one in alive for lease in one.leases.values()}
         assert ledger.next_deadline() <= min((self.expires[lease] for lease in held), default=float("inf"))
-        for sample in alive:
+        for sample in [*alive, *(self.samples[name] for name in self.retained)]:
             if sample.blocks:
                 found = ledger.locate(partition, [sample.name], list(sample.blocks))
                 for name, number in sample.blocks.items():

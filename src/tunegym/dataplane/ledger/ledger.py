@@ -103,7 +103,7 @@ class Ledger:
         """
         partition = self._find(partition_id)
         partition.spec.mask(fields)
-        rows = partition.find(sample_ids)
+        rows = partition.find(sample_ids, retained=True)
         places = {name: partition.spec.fields.index(name) for name in fields}
         for name, field in places.items():
             missing = [sample_ids[at] for at in np.flatnonzero(partition.samples.block[field, rows] == 0).tolist()]
@@ -122,10 +122,13 @@ class Ledger:
         if (rows == UNKNOWN).any():
             unknown = [one for one in sample_ids if one not in partition.samples.ids]
             raise SampleError(f"partition {partition_id!r} never had a sample {few(unknown)}", sample_ids=unknown)
-        rows = rows[(rows >= 0) & partition.samples.alive[rows]]
-        partition.clear(rows, reason or CLEARED)
+        rows = rows[rows >= 0]
+        alive = partition.samples.alive[rows]
+        retained = [row for row in rows[~alive].tolist() if row in partition.retained]
+        partition.remove(np.array(retained, dtype=np.int64))
+        partition.clear(rows[alive], reason or CLEARED)
         self._changed(partition, now)
-        return len(rows)
+        return len(retained) + int(alive.sum())
 
     # claims -------------------------------------------------------------------------------------------
 

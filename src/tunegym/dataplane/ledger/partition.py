@@ -1,8 +1,9 @@
 """One partition: the life of its samples, from a put through claims and acks until they are gone.
 
 A sample is *alive* until it is cleared: by a user, as an orphan of vanished weights, or as consumed once every task
-is done with it. A cleared sample is *condemned* while a rewind may still bring it back, then removed. Each call
-checks everything first, so that it takes effect as a whole or not at all.
+is done with it. A cleared sample is *condemned* while a rewind may still bring it back, then removed. One that every
+task acked without a version is *retained*: it can be read until a put needs its room. Each call checks everything
+first, so that it takes effect as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -87,6 +89,7 @@ class Partition:
         claimed, redelivered: by task, the number of samples handed out and given back so far.
         lags: by task, the time between put and claim.
         condemned: the reason of each cleared row that a rewind may bring back.
+        retained: consumed rows that can still be read, in the order in which they were; without any claim to room.
     """
 
     def __init__(self, spec: PartitionSpec, freed: list[Mapping[str, Any]]) -> None:
@@ -105,11 +108,17 @@ class Partition:
         self.lags = [Histogram() for _ in range(tasks)]
         self.gone: Counter[str] = Counter()
         self.condemned: dict[int, str] = {}
+        self.retained: dict[int, None] = {}
 
     @property
     def alive(self) -> int:
         """The number of samples that are not cleared."""
-        return self.samples.resident_count - len(self.condemned)
+        return self.resident - len(self.condemned)
+
+    @property
+    def resident(self) -> int:
+        """The number of samples that count against the capacity."""
+        return self.samples.resident_count - len(self.retained)
 
     def leased(self, task: int) -> int:
         """The number of samples that a task has claimed and not settled."""
@@ -119,10 +128,12 @@ class Partition:
         """The number of samples that a task has yet to claim, ready or not."""
         return self.alive - self.acked[task] - self.leased(task)
 
-    def find(self, sample_ids: Sequence[str]) -> np.ndarray:
-        """The rows of samples that are alive. Raises ``SampleError`` for any other."""
+    def find(self, sample_ids: Sequence[str], *, retained: bool = False) -> np.ndarray:
+        """The rows of samples that are alive, or also ``retained``. Raises ``SampleError`` for any other."""
         rows = self.samples.find(sample_ids)
         good = (rows >= 0) & self.samples.alive[rows]
+        if retained and self.retained:
+            good |= (rows >= 0) & (self.samples.states[:, rows] == DONE).all(axis=0)
         if good.all():
             return rows
         gone = [sample_ids[at] for at in np.flatnonzero(~good & (rows != UNKNOWN)).tolist()]
@@ -139,8 +150,11 @@ class Partition:
         rows, tags = self._check_put(request)
         samples, count, fresh = self.samples, len(rows), rows == UNKNOWN
         new = np.flatnonzero(fresh).tolist()
-        if new and (behind or self.samples.resident_count + len(new) > (self.spec.capacity or sys.maxsize)):
+        most = self.spec.capacity or sys.maxsize
+        if new and (behind or self.resident + len(new) > most):
             return False
+        if (over := samples.resident_count + len(new) - most) > 0:
+            self.remove(np.array(list(islice(self.retained, over)), dtype=np.int64))
         if new:
             ids, groups = request.sample_ids, request.group_ids
             added = samples.add([ids[at] for at in new], now)
@@ -351,16 +365,19 @@ class Partition:
         if self.groups.used:
             self.groups.set_alive(rows, samples.group[rows], alive=False)
         self.queues.update(rows)
-        kept = (samples.states[:, rows] == ACKED).any(axis=0)
+        kept, spent = ((samples.states[:, rows] == state) for state in (ACKED, DONE))
+        kept, spent = kept.any(axis=0), spent.all(axis=0)
         self.condemned.update(dict.fromkeys(rows[kept].tolist(), reason))
-        self.remove(rows[~kept])
+        self.retained.update(dict.fromkeys(rows[spent].tolist()))
+        self.remove(rows[~(kept | spent)])
 
     def remove(self, rows: np.ndarray) -> None:
         """Forget cleared samples for good."""
         if not len(rows):
             return
-        for row in rows.tolist() if self.condemned else ():
+        for row in rows.tolist() if self.condemned or self.retained else ():
             self.condemned.pop(row, None)
+            self.retained.pop(row, None)
         if self.groups.used:
             self.groups.remove(self.samples.group[rows])
         self.samples.remove(rows)
@@ -372,7 +389,8 @@ class Partition:
         spec, waiters = self.spec, self.waiters
         return {
             "produced": self.samples.arrived,
-            "resident": self.samples.resident_count,
+            "resident": self.resident,
+            "retained": len(self.retained),
             "alive": self.alive,
             "capacity": spec.capacity,
             "bytes": self.samples.blocks.nbytes,
@@ -417,7 +435,7 @@ class Partition:
         """There is no room for the samples of a put."""
         count, others = len(request.sample_ids), self.waiters.count(Put)
         return FullError(
-            f"partition {self.spec.partition_id!r} is full: {self.samples.resident_count} of {self.spec.capacity}, and"
+            f"partition {self.spec.partition_id!r} is full: {self.resident} of {self.spec.capacity}, and"
             f" {count} more don't fit" + (f", {others} puts wait before" if others else ""),
             hint="consume, commit or clear samples, or give it a larger capacity",
         )

@@ -81,6 +81,7 @@ def _save_partition(partition: Partition) -> dict[str, Any]:
         **{name: getattr(partition, name) for name in _PLAIN},
         "lags": [[one.counts, one.total] for one in partition.lags],
         "condemned": list(partition.condemned.items()),
+        "retained": list(partition.retained),
         "arrived": samples.arrived,
         "names": samples.names[samples.resident].tolist(),
         "retired": list(samples.retired),
@@ -126,6 +127,7 @@ def _load_partition(partition: Partition, plain: Mapping[str, Any]) -> None:
     for lag, (counts, total) in zip(partition.lags, plain["lags"], strict=True):
         lag.counts, lag.total = counts, total
     partition.condemned = dict(plain["condemned"])
+    partition.retained = dict.fromkeys(plain["retained"])
     groups = {
         at: Group(name, expected, dict.fromkeys(rows), away) for at, name, expected, rows, away in plain["groups"]
     }
