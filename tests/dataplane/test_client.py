@@ -76,6 +76,7 @@ def wrong_claims(plane: DataPlaneClient) -> Refused:
             (errors.SpecError, ("version > 3", True, Tag("version"))),
             (errors.TagError, (Tag("version") < "text",)),
         ],
+        "order": [(errors.SpecError, (None, 3, "priority", Tag("priority"), Tag("priority") > 1))],
         "timeout_s": [(errors.SpecError, NO_SECONDS)],
     }
     return wrong_arguments(plane.claim_meta, given, wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -89,6 +90,7 @@ def test_admission_refuses_what_does_not_add_up() -> None:
     assert (admission.outstanding, admission.current_version) == (1, 6)
 
 
+ORDERS = ["in order", "any", "any, known"]
 POLICIES = st.builds(
     lambda groups, size, most, every: StalenessPolicy(groups * (size or 1), most, size, every),
     *(st.integers(1, 6), st.sampled_from([None, 1, 2, 4]), st.integers(0, 4), st.integers(1, 3)),
@@ -96,14 +98,16 @@ POLICIES = st.builds(
 
 
 @settings(max_examples=60)
-@given(POLICIES, st.integers(0, 2**32), st.sampled_from([0, 0.2]), st.sampled_from([0, 0.4]), st.booleans())
+@given(POLICIES, st.integers(0, 2**32), st.sampled_from([0, 0.2]), st.sampled_from([0, 0.4]), st.sampled_from(ORDERS))
 def test_nothing_becomes_stale_and_nothing_deadlocks(
-    policy: StalenessPolicy, seed: int, fails: float, drops: float, ordered: bool
+    policy: StalenessPolicy, seed: int, fails: float, drops: float, order: str
 ) -> None:
     """Producers and a trainer of any speed: groups may take very long, fail, have old weights, or be dropped.
 
-    With ``ordered``, groups are claimed in the order in which they became ready, and admission hears of it.
+    Groups are claimed in the order in which they became ready, and admission hears of it; or in any order, and it does
+    not hear of it, or knows.
     """
+    policy = replace(policy, in_order=order != "any, known")
     random, admission, unit = Random(seed), Admission(policy), policy.unit
     speeds, producers = [0.05 + random.random() for _ in range(4)], random.randint(1, 12)
     running: list[int] = []
@@ -127,12 +131,12 @@ def test_nothing_becomes_stale_and_nothing_deadlocks(
                     admission.abandon(unit, version)
                     continue
                 ready.append(version)
-                if ordered:
+                if order != "any":
                     admission.ready(of([version] * unit))
                 resident += unit
                 assert resident <= (policy.capacity or 0)
             case "claim":
-                version = ready.pop(0 if ordered else random.randrange(len(ready)))
+                version = ready.pop(0 if order == "in order" else random.randrange(len(ready)))
                 assert not policy.filter().split(of([version] * unit), current_weight_version=current)[1].size, "stale"
                 if random.random() < drops:
                     admission.drop(of([version] * unit))

@@ -33,7 +33,7 @@ from tunegym.dataplane.errors import (
 )
 from tunegym.dataplane.hosts.operations import BEGAN, Handle, Host
 from tunegym.dataplane.model import BatchMeta, OnFull, PartitionSpec, Tags, checked_integer, checked_name, checked_names
-from tunegym.dataplane.predicate import Predicate
+from tunegym.dataplane.predicate import Order, Predicate, TagOrder
 from tunegym.dataplane.storage import BlockGoneError, Storage
 
 READ_TRIES = 20
@@ -150,6 +150,7 @@ class DataPlaneClient:
         timeout_s: float | None = None,
         *,
         lengths: Sequence[int] | str | None = None,
+        _epoch: int | None = None,  # of a producer's token; None for the present one
     ) -> BatchMeta:
         """Write fields of new or existing samples. When this returns, they are not lost.
 
@@ -169,24 +170,6 @@ class DataPlaneClient:
         Raises:
             FullError: no room in time, or at once with ``on_full="raise"``.
         """
-        return self._put(None, partition_id, sample_ids, fields, tags, group_ids, timeout_s, lengths)
-
-    def producer(self, partition_id: str) -> Producer:
-        """Puts rollouts in the epoch in which they started."""
-        return Producer(self, checked_name("partition_id", partition_id))
-
-    def _put(
-        self,
-        epoch: int | None,
-        partition_id: str,
-        sample_ids: Sequence[str],
-        fields: Mapping[str, Any],
-        tags: Tags | Sequence[Tags] | None,
-        group_ids: Sequence[str] | None,
-        timeout_s: float | None,
-        lengths: Sequence[int] | str | None,
-    ) -> BatchMeta:
-        """A put of an epoch; None for the present one."""
         began = time.monotonic()
         self._check_process()
         checked_name("partition_id", partition_id)
@@ -203,7 +186,7 @@ class DataPlaneClient:
             sequence_lengths=_tuple(known),
             tags=_tuple([dict(plain_tags) for _ in ids] if isinstance(plain_tags, Mapping) else plain_tags),
             group_ids=_tuple(groups),
-            epoch=epoch or 0,
+            epoch=_epoch or 0,
         )
         if not ids:
             return meta
@@ -214,12 +197,16 @@ class DataPlaneClient:
             "lengths": known,
             "tags": plain_tags,
             "group_ids": groups,
-            "epoch": epoch,
+            "epoch": _epoch,
             "owner": self._owner,
             "lengths_given": lengths is not None,
             BEGAN: began,
         }
         return replace(meta, epoch=self._write(_HANDLE.get() or Handle(), request, columns, wait_s))
+
+    def producer(self, partition_id: str) -> Producer:
+        """Puts rollouts in the epoch in which they started."""
+        return Producer(self, checked_name("partition_id", partition_id))
 
     def _write(
         self, handle: Handle, request: dict[str, Any], columns: Mapping[str, Column], wait_s: float | None
@@ -272,8 +259,12 @@ class DataPlaneClient:
         where: Predicate | None = None,
         min_batch: int | None = None,
         timeout_s: float | None = 60.0,
+        order: Order = "oldest",
     ) -> BatchMeta:
         """Claim up to ``batch_size`` samples that are ready for a task, at least ``min_batch`` (by default all).
+
+        ``order`` decides which first: ``"oldest"``, ``"newest"``, or by a tag, ``Tag("priority").desc()``. With another
+        order than the oldest, give the ``StalenessPolicy`` ``in_order=False``.
 
         Raises:
             ClaimTimeoutError: not enough samples became ready in time.
@@ -285,6 +276,8 @@ class DataPlaneClient:
             raise SpecError(
                 f"where is {where!r:.60}, not a predicate", hint='write for example Tag("weight_version") >= 3'
             )
+        if not isinstance(order, TagOrder) and not (isinstance(order, str) and order in ("oldest", "newest")):
+            raise SpecError(f"order is {order!r:.60}", hint='give "oldest", "newest" or Tag(name).desc()')
         fields = checked_names("required_fields", required_fields)
         most = checked_integer("batch_size", batch_size, 1)
         least = most if min_batch is None else checked_integer("min_batch", min_batch, 1)
@@ -298,6 +291,7 @@ class DataPlaneClient:
             "owner": self._owner,
             "lease_s": self._lease_s,
             "where": None if where is None else where.plain(),
+            "order": order.plain() if isinstance(order, TagOrder) else order,
             BEGAN: began,
         }
         wait_s = model.checked_seconds("timeout_s", timeout_s)
@@ -403,7 +397,8 @@ class DataPlaneClient:
             try:
                 blocks.append(self._storage.read(location))
             except StorageError as error:
-                lost = _stored_at(len(blocks), ids, fields_of.values())
+                parts = [[at for at, places in runs for _ in places] for runs in fields_of.values()]
+                lost = [one for one, *own in zip(ids, *parts, strict=True) if len(blocks) in own]
                 raise type(error)(error.message, hint=error.hint, sample_ids=lost) from error
         return {name: Rows([(blocks[at][name], places) for at, places in runs]) for name, runs in fields_of.items()}
 
@@ -479,8 +474,8 @@ class Producer:
         covered = token.sample_ids.union(ids)
         if len(covered) > token.count:
             raise SampleError(f"{len(covered)} samples, but the token covers {token.count}", hint="start more of them")
-        more = tags, group_ids, timeout_s, lengths
-        put = self._plane._put(token.epoch, self.partition_id, ids, fields, *more)
+        where = self.partition_id, ids
+        put = self._plane.put_samples(*where, fields, tags, group_ids, timeout_s, lengths=lengths, _epoch=token.epoch)
         token.sample_ids = covered
         return put
 
@@ -497,17 +492,6 @@ def _task(partition_id: str, task_name: str) -> dict[str, str]:
         "partition_id": checked_name("partition_id", partition_id),
         "task_name": checked_name("task_name", task_name),
     }
-
-
-def _stored_at(block: int, ids: Sequence[str], fields: Iterable[Sequence[tuple[int, Sequence[int]]]]) -> list[str]:
-    """The samples with a field in this block; each field has runs of blocks and places, in the order of the ids."""
-    found: dict[str, None] = {}
-    for runs in fields:
-        start = 0
-        for at, places in runs:
-            found.update(dict.fromkeys(ids[start : start + len(places)] if at == block else ()))
-            start += len(places)
-    return list(found)
 
 
 def _columns(fields: Mapping[str, Any], count: int) -> dict[str, Column]:

@@ -17,7 +17,7 @@ import numpy as np
 from tunegym.dataplane.errors import SpecError, TagError
 from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta, checked_integer, is_integer
 from tunegym.dataplane.objects import object_array
-from tunegym.dataplane.predicate import Column, Predicate
+from tunegym.dataplane.predicate import Column, Predicate, naming
 
 
 class BaseRolloutFilter(ABC):
@@ -137,8 +137,8 @@ class TagFilter(BaseRolloutFilter):
                 raise TagError(f"tag {name!r} of sample {sample!r} is None", sample_ids=[sample])
             return object_array(found), np.ones(meta.size, dtype=bool)
 
-        wanted = self.predicate.select(column, lambda places: [meta.sample_ids[at] for at in places])
-        return [None if one else self.reason for one in wanted.tolist()]
+        with naming(lambda places: [meta.sample_ids[at] for at in places]):
+            return [None if wanted else self.reason for wanted in self.predicate.mask(column).tolist()]
 
 
 class All(BaseRolloutFilter):

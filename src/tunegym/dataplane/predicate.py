@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -64,20 +65,53 @@ class Predicate(ABC):
             IncomparableError: values that can't be compared.
         """
 
-    def select(self, columns: Callable[[str], Column], names: Callable[[Sequence[int]], Iterable[str]]) -> np.ndarray:
-        """Like ``mask``, for samples whose ``names`` by place are known. Raises a ``TagError`` that names them."""
-        try:
-            return self.mask(columns)
-        except IncomparableError as error:
-            raise TagError(error.message, hint=error.hint, sample_ids=names(error.places)) from None
-
 
 class IncomparableError(TagError):
-    """The tags of the samples at ``places`` are of another kind than a predicate compares with."""
+    """The tags of the samples at ``places`` are of another kind than the others, or than a predicate compares with."""
 
-    def __init__(self, message: str, places: Sequence[int]) -> None:
+    def __init__(self, message: str, places: np.ndarray) -> None:
         super().__init__(message, hint="give the tag one type in all samples, or clear these")
-        self.places = places
+        self.places = places.tolist()
+
+
+@contextlib.contextmanager
+def naming(names: Callable[[list[int]], Iterable[str]]) -> Iterator[None]:
+    """An ``IncomparableError`` inside becomes a ``TagError`` with the ids of its samples."""
+    try:
+        yield
+    except IncomparableError as error:
+        raise TagError(error.message, hint=error.hint, sample_ids=names(error.places)) from None
+
+
+@dataclass(frozen=True)
+class TagOrder:
+    """The order of a claim by the value of a tag. Samples without it come last."""
+
+    tag: str
+    descending: bool
+
+    def plain(self) -> list[Any]:
+        """As JSON data."""
+        return ["desc" if self.descending else "asc", self.tag]
+
+    def ranks(self, column: Column) -> np.ndarray:
+        """A number for each sample: the lowest come first. Raises ``IncomparableError`` for texts among numbers."""
+        values, there = column
+        ranks = np.full(len(values), len(values), dtype=np.int64)
+        try:
+            found = np.unique(values[there], return_inverse=True)[1]
+        except TypeError:
+            texts = np.array([isinstance(one, str) for one in values], dtype=bool)
+            fewer = texts if 2 * texts.sum() <= there.sum() else ~texts
+            raise IncomparableError(
+                f"tag {self.tag!r} has texts and numbers: no order", np.flatnonzero(there & fewer)
+            ) from None
+        ranks[there] = -found if self.descending else found
+        return ranks
+
+
+Order: TypeAlias = Literal["oldest", "newest"] | TagOrder
+"""Which of the ready samples a claim gets first. The oldest became ready first, the newest were put last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +156,7 @@ class TagComparison(Predicate):
         if sign not in ("==", "!=") and there.any():
             found = values[there][:1].tolist()[0]
             what = f"tag {self.tag!r}: {found!r} and {value!r} can't be compared by {self.sign}"
-            raise IncomparableError(what, np.flatnonzero(there).tolist())
+            raise IncomparableError(what, np.flatnonzero(there))
         return there.copy() if sign == "!=" else np.zeros(len(values), dtype=bool)
 
     def __str__(self) -> str:
@@ -185,6 +219,14 @@ class Tag:
     __lt__, __le__ = _comparer("<"), _comparer("<=")
     __gt__, __ge__ = _comparer(">"), _comparer(">=")
     __hash__ = None  # type: ignore[assignment]
+
+    def asc(self) -> TagOrder:
+        """The order of a claim: the lowest values first."""
+        return TagOrder(self.name, descending=False)
+
+    def desc(self) -> TagOrder:
+        """The order of a claim: the highest values first."""
+        return TagOrder(self.name, descending=True)
 
     def isin(self, values: Any) -> Predicate:
         """Matches any of these values."""

@@ -25,7 +25,9 @@ class StalenessPolicy:
     samples are outstanding, where ``oldest`` is the oldest version of the samples that are started and not ready, the
     new one included. Then the other samples never suffice for the versions that would make such a sample stale, and
     once it is ready, newer ones queue behind it: with admission nothing is dropped as stale, however slow a producer
-    is. A batch can always be filled: at the oldest possible age ``batch_size`` samples are still allowed.
+    is. A batch can always be filled: at the oldest possible age ``batch_size`` samples are still allowed. Where claims
+    take another order than the oldest first, ready samples can be overtaken, too: ``oldest`` is then the oldest of all
+    outstanding ones, and fewer are admitted.
 
     Attributes:
         batch_size: samples per version.
@@ -33,6 +35,7 @@ class StalenessPolicy:
         group_size: samples that are started, claimed and dropped together; None for no groups.
         commit_every: versions between two checkpoints: acked samples stay resident until a commit covers them.
         capacity: of the partition; None for the smallest that suffices.
+        in_order: whether claims take the oldest first, as they do without an ``order`` and ``where``.
 
     Raises:
         SpecError: a number is invalid, or the settings would deadlock.
@@ -43,6 +46,7 @@ class StalenessPolicy:
     group_size: int | None = None
     commit_every: int = 1
     capacity: int | None = None
+    in_order: bool = True
 
     def __post_init__(self) -> None:
         lowest = {"batch_size": 1, "max_staleness": 0, "group_size": 1, "commit_every": 1, "capacity": 1}
@@ -97,7 +101,7 @@ class StalenessPolicy:
             current_version: of the trainer.
             outstanding: the number of outstanding samples.
             oldest_version: the oldest version among those that are not ready; None if all are. If you don't know which
-                are ready, use the oldest of all: that is safe and admits fewer.
+                are ready, or claims are not ``in_order``, use the oldest of all: that is safe and admits fewer.
             version: of the weights that would produce them; None for the current one. With weights that are too old
                 the result is 0: fetch the current ones.
         """
@@ -138,8 +142,8 @@ class Admission:
 
     @property
     def oldest_version(self) -> int | None:
-        """The oldest version of samples that are started and not ready."""
-        return min(self._started, default=None)
+        """The oldest version of samples that are started and not ready; of all, if claims are not ``in_order``."""
+        return min(self._started if self.policy.in_order else self._started + self._ready, default=None)
 
     def room(self, version: int | None = None) -> int:
         """See ``StalenessPolicy.room``."""

@@ -169,6 +169,29 @@ class DataPlaneSuite(ABC):
         put(plane, ["s-8"], "groups", group_ids=["c"])
         assert plane.claim_meta("groups", "train", ["tokens"], 3).group_ids == tuple("ccc")
 
+    def test_the_order_of_a_claim(self, plane: DataPlaneClient) -> None:
+        """By readiness or by a tag; samples without the tag come last, and a group counts by its first."""
+        put(plane, named(6), tags=[{"priority": one} if one is not None else {} for one in (2, 1, None, 3, 1, 3)])
+
+        def claimed(order: Any, count: int, partition_id: str = P) -> tuple[str, ...]:
+            meta = plane.claim_meta(partition_id, "train", ["tokens"], count, order=order, timeout_s=0)
+            plane.release(meta)
+            return meta.sample_ids
+
+        assert claimed(Tag("priority").desc(), 6) == ("s-3", "s-5", "s-0", "s-1", "s-4", "s-2")
+        assert claimed(Tag("priority").asc(), 3) == ("s-1", "s-4", "s-0")
+        assert claimed(Tag("nothing").asc(), 1) == claimed("oldest", 1)
+        put(plane, named(2, 6), tags={"priority": "high"})
+        assert claimed("newest", 3) == claimed("newest", 3) == ("s-7", "s-6", "s-5")
+        with pytest.raises(errors.TagError, match="no order") as told:
+            claimed(Tag("priority").asc(), 1)
+        assert set(told.value.sample_ids) == {"s-6", "s-7"}
+        plane.register_partition("groups", ["tokens"], ["train"], group_size=2)
+        tags = [{"priority": one} for one in (1.5, 0.5, 2.0, 0.0)]
+        put(plane, named(4), "groups", group_ids=list("aabb"), tags=tags)
+        assert claimed(Tag("priority").desc(), 2, "groups") == ("s-2", "s-3")
+        assert claimed("newest", 4, "groups") == ("s-2", "s-3", "s-0", "s-1")
+
     def test_a_claim_is_settled_once(self, plane: DataPlaneClient, join: Join) -> None:
         """Released samples come back; a part can be settled; a lost lease leaves the others as they are."""
         put(plane, named(6))

@@ -16,7 +16,7 @@ from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.partition import Histogram
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
 from tunegym.dataplane.model import PartitionSpec
-from tunegym.dataplane.predicate import from_plain
+from tunegym.dataplane.predicate import TagOrder, from_plain
 
 Arguments = Mapping[str, Any]
 BEGAN = "began"
@@ -31,7 +31,7 @@ GIVE_UP = "give_up"
 """The call that ends an earlier put or claim, or releases what the claim got."""
 BYE = "bye"
 """The last call of a client: its claims are released."""
-_CLAIM = tuple(name for name in Claim._fields if name != "where")
+_CLAIM = tuple(name for name in Claim._fields if name not in ("where", "order"))
 _FINEST = (0.0001, 0.0003)
 """Histogram buckets for calls, below those of all other histograms."""
 
@@ -149,8 +149,10 @@ def _ask(ledger: Ledger, operation: str, arguments: Arguments, now: float, wait:
 
 
 def _claim_of(given: Arguments) -> Claim:
-    where = given.get("where")
-    return Claim(**{name: given[name] for name in _CLAIM}, where=None if where is None else from_plain(where))
+    where, order = given.get("where"), given.get("order", "oldest")
+    plain: dict[str, Any] = {name: given[name] for name in _CLAIM}
+    plain["order"] = order if isinstance(order, str) else TagOrder(order[1], order[0] == "desc")
+    return Claim(**plain, where=None if where is None else from_plain(where))
 
 
 # errors -----------------------------------------------------------------------------------------------

@@ -248,14 +248,14 @@ class Partition:
     def choose(self, request: Claim) -> np.ndarray | None:
         """The rows for a claim; empty at the end of the stream; None if too few are ready. Raises ``TagError``."""
         task, mask = self.spec.task(request.task_name), self.spec.mask(request.fields)
-        rows = self.queues.choose(task, mask, request.min_batch, request.batch_size, request.where)
+        rows = self.queues.choose(task, mask, request.min_batch, request.batch_size, request.where, request.order)
         if len(rows):
             return rows
         if not self.sealed or self.leased(task):
             return None  # more may come, or be given back
         if self.free_for(task) > self.queues.ready(task, mask) + self.queues.stranded(task):
             return None  # their fields may still be written
-        return self.queues.choose(task, mask, 1, request.batch_size, request.where)
+        return self.queues.choose(task, mask, 1, request.batch_size, request.where, request.order)
 
     def lease(self, request: Claim, rows: np.ndarray, number: int, now: float) -> Grant:
         """Lease chosen rows to the owner of a claim."""

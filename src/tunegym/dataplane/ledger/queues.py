@@ -17,7 +17,7 @@ import numpy as np
 
 from tunegym.dataplane.errors import SampleError, TagError
 from tunegym.dataplane.ledger.samples import FREE, LEASED, Samples, widened
-from tunegym.dataplane.predicate import Predicate
+from tunegym.dataplane.predicate import Order, Predicate, TagOrder, naming
 
 NOTHING = np.zeros(0, dtype=np.int64)
 _PIECE = 1024
@@ -314,6 +314,8 @@ class Queues:
         return rows, np.repeat(np.arange(len(each)), [len(one) for one in each])
 
     def _free_members(self, task: int, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if not self._groups.used:
+            return units, np.arange(len(units))
         rows, owner = self._members(units)
         free = self._samples.states[task][rows] == FREE
         return rows[free], owner[free]
@@ -324,12 +326,22 @@ class Queues:
 
     def _matching(self, task: int, where: Predicate, units: np.ndarray) -> np.ndarray:
         """The units that match a predicate: a group does if every sample does that would be claimed."""
-        rows, owner = self._free_members(task, units) if self._groups.used else (units, np.arange(len(units)))
-        samples = self._samples
-        wanted = where.select(lambda name: samples.tags.column(name, rows), lambda at: samples.names[rows[at]].tolist())
+        samples, (rows, owner) = self._samples, self._free_members(task, units)
+        with naming(lambda places: samples.names[rows[places]].tolist()):
+            wanted = where.mask(lambda name: samples.tags.column(name, rows))
         matches = np.ones(len(units), dtype=bool)
         matches[owner[~wanted]] = False
         return units[matches]
+
+    def _ordered(self, task: int, order: Order, units: np.ndarray) -> np.ndarray:
+        """The units by a tag, or the newest first: a group by that of its samples that comes first."""
+        samples, (rows, owner) = self._samples, self._free_members(task, units)
+        with naming(lambda places: samples.names[rows[places]].tolist()):
+            tagged = isinstance(order, TagOrder)
+            ranks = order.ranks(samples.tags.column(order.tag, rows)) if tagged else -samples.arrival[rows]
+        best = np.full(len(units), len(rows))
+        np.minimum.at(best, owner, ranks)
+        return units[np.argsort(best, kind="stable")]
 
     def any_match(self, where: Predicate, sample_ids: Sequence[str]) -> bool:
         """Whether a predicate matches one of these samples, or can't be evaluated."""
@@ -339,12 +351,14 @@ class Queues:
         except TagError:
             return True
 
-    def choose(self, task: int, mask: int, least: int, most: int, where: Predicate | None) -> np.ndarray:
+    def choose(self, task: int, mask: int, least: int, most: int, where: Predicate | None, order: Order) -> np.ndarray:
         """The rows of a claim, or none. Raises ``TagError``."""
         queue = self.of(task, mask)
         batches = queue.batches()
         if where is not None:
             batches = (self._matching(task, where, one) for one in batches)
+        if order != "oldest":
+            batches = (self._ordered(task, order, _concatenated([*every])) for every in (batches,))
         return self.rows_of(task, queue.choose(least, most, batches))
 
     def ready(self, task: int, mask: int, where: Predicate | None = None) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tunegym.dataplane.errors import DataPlaneError
 from tunegym.dataplane.ledger.leases import Timers
 from tunegym.dataplane.model import TagColumn
-from tunegym.dataplane.predicate import Predicate
+from tunegym.dataplane.predicate import Order, Predicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class Claim(NamedTuple):
     owner: str
     lease_s: float | None  # None: while the owner is there
     where: Predicate | None = None
+    order: Order = "oldest"
 
 
 class Grant(NamedTuple):
