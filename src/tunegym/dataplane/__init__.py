@@ -26,7 +26,15 @@ from tunegym.dataplane.errors import (
     TagError,
     UnknownPartitionError,
 )
-from tunegym.dataplane.filters import All, BaseRolloutFilter, DropCounts, StalenessFilter, TagFilter
+from tunegym.dataplane.filters import (
+    All,
+    BaseRolloutFilter,
+    DropCounts,
+    GroupFilter,
+    StalenessFilter,
+    TagFilter,
+    claim_groups,
+)
 from tunegym.dataplane.model import BatchMeta, PartitionSpec
 from tunegym.dataplane.predicate import Tag
 from tunegym.dataplane.sharding import Shard, shard_meta_for_dp
@@ -46,6 +54,7 @@ __all__ = [
     "EpochError",
     "FieldError",
     "FullError",
+    "GroupFilter",
     "HostTimeoutError",
     "LeaseLostError",
     "NoPlaneError",
@@ -64,6 +73,7 @@ __all__ = [
     "TagFilter",
     "UnknownPartitionError",
     "attach",
+    "claim_groups",
     "connect",
     "cut",
     "kv_first_write",

@@ -29,7 +29,6 @@ from tunegym.dataplane.errors import (
     SampleError,
     SpecError,
     StorageError,
-    UnknownPartitionError,
 )
 from tunegym.dataplane.hosts.operations import BEGAN, Handle, Host
 from tunegym.dataplane.model import BatchMeta, OnFull, PartitionSpec, Tags, checked_integer, checked_name, checked_names
@@ -446,11 +445,7 @@ class Producer:
     def start(self, n: int) -> RolloutToken:
         """Start a rollout of ``n`` samples in the partition's present epoch."""
         count = checked_integer("n", n, 1)
-        epochs = {spec["partition_id"]: spec["epoch"] for spec in self._plane._call("specs")}
-        if self.partition_id not in epochs:
-            known = ", ".join(map(repr, epochs)) or "none"
-            raise UnknownPartitionError(f"there is no partition {self.partition_id!r}", hint=f"registered: {known}")
-        return RolloutToken(self.partition_id, epochs[self.partition_id], count)
+        return RolloutToken(self.partition_id, self._plane._call("epoch", partition_id=self.partition_id), count)
 
     def put_samples(
         self,

@@ -38,6 +38,7 @@ BUILT_IN: Mapping[Group, Mapping[str, str]] = {
     "filters": {
         "staleness": "tunegym.dataplane.filters:StalenessFilter",
         "tags": "tunegym.dataplane.filters:TagFilter",
+        "groups": "tunegym.dataplane.filters:GroupFilter",
         "all": "tunegym.dataplane.filters:All",
     },
 }

@@ -6,18 +6,22 @@ whether the drops bias the training data.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tunegym.dataplane.errors import SpecError, TagError
 from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta, checked_integer, is_integer
 from tunegym.dataplane.objects import object_array
-from tunegym.dataplane.predicate import Column, Predicate, naming
+from tunegym.dataplane.predicate import Column, Order, Predicate, naming
+
+if TYPE_CHECKING:
+    from tunegym.dataplane.client import DataPlaneClient
 
 
 class BaseRolloutFilter(ABC):
@@ -49,6 +53,11 @@ class BaseRolloutFilter(ABC):
         Raises:
             TagError: the tags don't tell.
         """
+        dropped = np.array([reason is not None for reason in self.verdicts(meta, **state)], dtype=bool)
+        return _fresh(meta.subset(~dropped)), _fresh(meta.subset(dropped))
+
+    def verdicts(self, meta: BatchMeta, **state: Any) -> list[str | None]:
+        """The reasons by which ``split`` decides, counted."""
         reasons = list(self.reasons(meta, **state))
         if len(reasons) != meta.size:
             raise SpecError(f"{type(self).__name__} gave {len(reasons)} reasons for {meta.size} samples")
@@ -56,10 +65,9 @@ class BaseRolloutFilter(ABC):
             both = list(zip(meta.group_ids, reasons, strict=True))
             broken = {group for group, reason in both if reason is not None}
             reasons = ["group" if reason is None and group in broken else reason for group, reason in both]
-        dropped = np.array([reason is not None for reason in reasons], dtype=bool)
         if self.counts is not None:
             self.counts.add(reasons, _ages(meta, state.get("current_weight_version")), meta.sequence_lengths)
-        return _fresh(meta.subset(~dropped)), _fresh(meta.subset(dropped))
+        return reasons
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,44 @@ class TagFilter(BaseRolloutFilter):
             return [None if wanted else self.reason for wanted in self.predicate.mask(column).tolist()]
 
 
+def varied(values: np.ndarray) -> bool:
+    """Whether the values differ."""
+    return bool(values.min() < values.max())
+
+
+@dataclass(frozen=True)
+class GroupFilter(BaseRolloutFilter):
+    """Keeps groups by the values of a tag in them; by default those with different values, as DAPO does.
+
+    If every answer to a prompt has the same reward, their advantages are 0. A column that you read is used instead of
+    the tag if you pass it by its name: ``GroupFilter("reward").split(meta, reward=rewards)``.
+
+    Attributes:
+        keep: whether to keep the group with these values.
+        reason: the reason under which the others are counted.
+    """
+
+    tag: str
+    keep: Callable[[np.ndarray], bool] = varied
+    reason: str = "no variance"
+    counts: DropCounts | None = field(default=None, compare=False)
+
+    def reasons(self, meta: BatchMeta, **state: Any) -> Sequence[str | None]:
+        """See ``BaseRolloutFilter``. Raises ``TagError`` for a missing value or one that is not a number."""
+        if meta.group_ids is None and meta.size:
+            raise TagError("the batch has no groups", hint="put samples with group_ids")
+        given = state.get(self.tag)
+        try:
+            values = np.asarray(meta.tag(self.tag) if given is None else given, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise TagError(f"{self.tag!r} is not a number for each sample: {error}") from None
+        if values.shape != (meta.size,) or not np.isfinite(values).all():
+            raise TagError(f"{self.tag!r} is not a finite number for each of {meta.size} samples")
+        groups = np.array(meta.group_ids or (), dtype=object)
+        dropped = {name for name in set(groups) if not self.keep(values[groups == name])}
+        return [self.reason if name in dropped else None for name in groups]
+
+
 class All(BaseRolloutFilter):
     """Keeps samples that all of its filters keep. The first filter that drops a sample gives the reason.
 
@@ -166,6 +212,48 @@ class All(BaseRolloutFilter):
 
     def __repr__(self) -> str:
         return f"All({', '.join(map(repr, self.filters))})"
+
+
+def claim_groups(
+    plane: DataPlaneClient,
+    partition_id: str,
+    task_name: str,
+    required_fields: Sequence[str],
+    groups: int,
+    group_size: int,
+    wanted: BaseRolloutFilter,
+    *,
+    columns: Sequence[str] = (),
+    on_drop: Callable[[BatchMeta], None] | None = None,
+    timeout_s: float | None = 60.0,
+    order: Order = "oldest",
+    **state: Any,
+) -> BatchMeta:
+    """Claim until so many groups pass a filter. The others are cleared with their reasons, and replacements claimed.
+
+    The filter gets the ``state``, and the values of the ``columns`` by name. ``on_drop``, such as ``Admission.drop``,
+    gets what was dropped. ``timeout_s`` is for all claims together. After an error nothing is held.
+    """
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    held: list[BatchMeta] = []
+    try:
+        while (missing := groups - sum(len(set(one.group_ids or one.sample_ids)) for one in held)) > 0:
+            most, left = missing * group_size, None if until is None else max(0.0, until - time.monotonic())
+            names = partition_id, task_name, required_fields
+            held.append(plane.claim_meta(*names, most, min_batch=group_size, timeout_s=left, order=order))
+            read = plane.get_samples(held[-1], columns) if columns else {}
+            reasons = wanted.verdicts(held[-1], **state, **{name: rows.dense() for name, rows in read.items()})
+            drops = {one: held[-1].subset([one == two for two in reasons]) for one in {*reasons} - {None}}
+            held[-1] = held[-1].subset([one is None for one in reasons])
+            for reason, drop in drops.items():
+                plane.clear_samples(partition_id, drop.sample_ids, reason)
+                if on_drop is not None:
+                    on_drop(drop)
+        return BatchMeta.concat(held)
+    except BaseException:
+        for one in held:
+            plane.release(one)
+        raise
 
 
 def _ages(meta: BatchMeta, current: Any) -> list[int | None]:

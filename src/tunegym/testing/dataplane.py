@@ -169,29 +169,6 @@ class DataPlaneSuite(ABC):
         put(plane, ["s-8"], "groups", group_ids=["c"])
         assert plane.claim_meta("groups", "train", ["tokens"], 3).group_ids == tuple("ccc")
 
-    def test_the_order_of_a_claim(self, plane: DataPlaneClient) -> None:
-        """By readiness or by a tag; samples without the tag come last, and a group counts by its first."""
-        put(plane, named(6), tags=[{"priority": one} if one is not None else {} for one in (2, 1, None, 3, 1, 3)])
-
-        def claimed(order: Any, count: int, partition_id: str = P) -> tuple[str, ...]:
-            meta = plane.claim_meta(partition_id, "train", ["tokens"], count, order=order, timeout_s=0)
-            plane.release(meta)
-            return meta.sample_ids
-
-        assert claimed(Tag("priority").desc(), 6) == ("s-3", "s-5", "s-0", "s-1", "s-4", "s-2")
-        assert claimed(Tag("priority").asc(), 3) == ("s-1", "s-4", "s-0")
-        assert claimed(Tag("nothing").asc(), 1) == claimed("oldest", 1)
-        put(plane, named(2, 6), tags={"priority": "high"})
-        assert claimed("newest", 3) == claimed("newest", 3) == ("s-7", "s-6", "s-5")
-        with pytest.raises(errors.TagError, match="no order") as told:
-            claimed(Tag("priority").asc(), 1)
-        assert set(told.value.sample_ids) == {"s-6", "s-7"}
-        plane.register_partition("groups", ["tokens"], ["train"], group_size=2)
-        tags = [{"priority": one} for one in (1.5, 0.5, 2.0, 0.0)]
-        put(plane, named(4), "groups", group_ids=list("aabb"), tags=tags)
-        assert claimed(Tag("priority").desc(), 2, "groups") == ("s-2", "s-3")
-        assert claimed("newest", 4, "groups") == ("s-2", "s-3", "s-0", "s-1")
-
     def test_a_claim_is_settled_once(self, plane: DataPlaneClient, join: Join) -> None:
         """Released samples come back; a part can be settled; a lost lease leaves the others as they are."""
         put(plane, named(6))
@@ -345,27 +322,6 @@ class DataPlaneSuite(ABC):
         assert plane.stats()["full"]["alive"] == 0
         put(plane, named(2, 2), "full", timeout_s=0)
 
-    def test_samples_that_no_claim_can_use_are_named_and_given_up(self, plane: DataPlaneClient) -> None:
-        """An error names its samples, also from another process; after ``max_attempts`` a group is dead, whole."""
-        plane.register_partition("groups", ["tokens", "reward"], ["train"], max_attempts=2)
-        done = put(plane, named(4), "groups", group_ids=list("aabb"), tags=[{"score": one} for one in (1, "x", 2, 3)])
-        with pytest.raises(errors.TagError, match="can't be compared") as told:
-            plane.claim_meta("groups", "train", ["tokens"], 4, where=Tag("score") > 0, timeout_s=0)
-        assert told.value.sample_ids == ("s-1",)
-        plane.put_samples("groups", ["s-2"], {"reward": np.zeros(1)})
-        with pytest.raises(errors.FieldError) as unread:
-            plane.get_samples(done, ["reward"])
-        assert unread.value.sample_ids == ("s-0", "s-1", "s-3")
-        with pytest.raises(errors.SampleError) as unknown:
-            plane.get_samples(replace(done, sample_ids=("s-0", "x", "s-2", "y")))
-        assert unknown.value.sample_ids == ("x", "y")
-        for gone in ({}, {"dead": 2}):
-            claimed = plane.claim_meta("groups", "train", ["tokens"], 2)
-            assert claimed.group_ids == ("a", "a")
-            plane.release(claimed)
-            assert plane.stats()["groups"]["gone"] == gone
-        assert plane.claim_meta("groups", "train", ["tokens"], 2).group_ids == ("b", "b")
-
     # batches: tags, fields, columns, filters, shards and clears (P4 to P10) ----------------------------
 
     def test_tags_travel(self, plane: DataPlaneClient) -> None:
@@ -501,29 +457,6 @@ class DataPlaneSuite(ABC):
         plane.clear_samples(P, ["s-1"])
         late = waiting.result(PATIENCE_S)
         assert plane.get_samples(late, ["tokens"])["tokens"].lengths == [len(row) for row in tokens(named(2, 4))]
-
-    def test_plainly_acked_samples_can_be_read_until_a_put_needs_their_room(self, plane: DataPlaneClient) -> None:
-        plane.register_partition("small", ["tokens"], ["train"], capacity=4)
-        put(plane, named(4), "small")
-        claimed = plane.claim_meta("small", "train", ["tokens"], 4)
-        plane.ack(claimed.slice(0, 3))
-        found = plane.stats()["small"]
-        assert (found["resident"], found["retained"], found["gone"]) == (1, 3, {"consumed": 3})
-        assert not plane.check_consumption_status("small", ["train"])
-        plane.ack(claimed.slice(3))
-        assert plane.check_consumption_status("small", ["train"])
-        assert plane.get_samples(claimed)["tokens"].lengths == [len(row) for row in tokens(claimed.sample_ids)]
-        with pytest.raises(errors.SampleError):
-            put(plane, claimed.sample_ids[:1], "small")
-        put(plane, named(2, 4), "small", timeout_s=0)
-        with pytest.raises(errors.SampleError) as told:
-            plane.get_samples(claimed)
-        assert told.value.sample_ids == claimed.sample_ids[:2]
-        assert plane.clear_samples("small", claimed.sample_ids) == 2
-        with pytest.raises(errors.SampleError):
-            plane.get_samples(claimed.slice(2))
-        found = plane.stats()["small"]
-        assert (found["resident"], found["retained"], found["gone"]) == (2, 0, {"consumed": 4})
 
     def test_connect_makes_one_plane_and_attach_only_joins(self, folder: Path, join: Join) -> None:
         with pytest.raises(errors.NoPlaneError):

@@ -23,7 +23,7 @@ BEGAN = "began"
 """The argument of a put or claim with the time of the client's call, by the clock that all processes share."""
 MESSAGE_BYTES = 256 << 20
 """The limit of a message between client and host: the metadata of about a million samples."""
-LOOKS = frozenset({"locate", "consumed", "specs", "stats"})
+LOOKS = frozenset({"locate", "consumed", "epoch", "specs", "stats"})
 """Operations that change nothing; a journal needs all others."""
 WAITING = frozenset({"put", "claim"})
 """Operations that may wait."""
@@ -107,16 +107,15 @@ def perform(ledger: Ledger, operation: str, arguments: Arguments, now: float, *,
             return _ask(ledger, operation, arguments, now, wait)
         case "ack" | "release" | "end_lease" | "extend" | "seal" | "write_tags" | "commit" | "clear":
             return getattr(ledger, operation)(**arguments, now=now)
-        case "delete" | "consumed" | "locate":
+        case "delete" | "consumed" | "locate" | "epoch":
             return getattr(ledger, operation)(**arguments)
         case "register":
             return ledger.register(PartitionSpec(**arguments["spec"]))
         case "rewind":
             back, orphaned = ledger.rewind(**arguments, now=now)
-            epoch = ledger.partitions[arguments["partition_id"]].epoch
-            return {"given_back": back, "orphaned": orphaned, "epoch": epoch}
+            return {"given_back": back, "orphaned": orphaned, "epoch": ledger.epoch(arguments["partition_id"])}
         case "specs":
-            return [{**asdict(one.spec), "epoch": one.epoch} for one in ledger.partitions.values()]
+            return [asdict(one.spec) for one in ledger.partitions.values()]
         case "stats":
             return ledger.stats(now)
     raise SpecError(f"unknown operation {operation!r:.60}", hint="use the same version of tunegym everywhere")
@@ -143,7 +142,7 @@ def _ask(ledger: Ledger, operation: str, arguments: Arguments, now: float, wait:
     deadline = None if seconds is None else now + seconds
     if operation == "put":
         waiter = ledger.put(Put(**given), now, deadline, wait=wait)
-        return {"epoch": ledger.partitions[given["partition_id"]].epoch} if waiter is None else waiter
+        return {"epoch": ledger.epoch(given["partition_id"])} if waiter is None else waiter
     found = ledger.claim(_claim_of(given), now, deadline, wait=wait)
     return found._asdict() if isinstance(found, Grant) else found
 

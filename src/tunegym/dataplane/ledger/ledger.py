@@ -68,6 +68,10 @@ class Ledger:
         partition.sealed = True
         self._changed(partition, now)
 
+    def epoch(self, partition_id: str) -> int:
+        """The number of rewinds of a partition."""
+        return self._find(partition_id).epoch
+
     def stats(self, now: float) -> dict[str, Any]:
         """Statistics of every partition, as plain data."""
         return {name: partition.stats(now) for name, partition in self.partitions.items()}
