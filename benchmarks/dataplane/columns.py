@@ -22,7 +22,7 @@ from benchmarks.trial_overhead.measure import Line, middle
 from tunegym.dataplane.columns import Rows
 from tunegym.dataplane.encoding import encode
 from tunegym.dataplane.storage.mmap import MmapStorage
-from tunegym.dataplane.storage.segments import SegmentUsage
+from tunegym.dataplane.storage.usage import SegmentUsage
 
 TIMES = 8
 

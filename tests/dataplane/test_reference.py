@@ -59,7 +59,7 @@ def test_errors_and_metrics() -> None:
     assert own <= set(dataplane.__all__)
     assert set(re.findall(r"^\| `(\w+Error)` \|", TEXT, re.MULTILINE)) == own
     with dataplane.connect("memory://reference") as plane:
-        plane.register_partition("p", ["x"], ["train"], capacity=4)
+        plane.register_partition("p", ["x"], ["train"], capacity=4, capacity_bytes=9999)
         plane.put_samples("p", ["a", "b"], {"x": [1, 2]})
         plane.ack(plane.claim_meta("p", "train", ["x"], 1), version=1)
         plane.commit("p", "train", 1)

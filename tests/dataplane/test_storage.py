@@ -27,7 +27,7 @@ from tunegym.dataplane.errors import StorageError
 from tunegym.dataplane.storage import BlockGoneError, Location, Storage, mmap
 from tunegym.dataplane.storage.memory import MemoryStorage
 from tunegym.dataplane.storage.mmap import MmapStorage
-from tunegym.dataplane.storage.segments import SegmentUsage
+from tunegym.dataplane.storage.usage import SegmentUsage
 
 MB = 1 << 20
 
@@ -75,6 +75,9 @@ def test_columns_come_back_exactly(each: Storage, written: list[Any]) -> None:
         for one in (column, read[name]):
             rows = Rows([(one, list(range(column.rows))[::-1])])
             assert same(rows.to_list(as_), values.rows_of(given_values)[::-1])
+        some = read[name].take(range(column.rows)[::2])
+        assert (some.shape_key, some.nbytes <= read[name].nbytes) == (column.shape_key, True)
+        assert same(Rows([(some, range(some.rows))]).to_list(as_), values.rows_of(given_values)[::2])
 
 
 def test_written_bytes_never_change(each: Storage) -> None:

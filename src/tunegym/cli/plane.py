@@ -98,7 +98,7 @@ def _cells(partition_id: str, partition: Mapping[str, Any], task_name: str, task
         "redelivered": number(task["redelivered"]),
         "dropped": "\n".join(f"{escaped(reason)}: {number(count)}" for reason, count in dropped.items()) or "0",
         "waiting": "\n".join(waiting) or "0",
-        "bytes": size(partition["bytes"]),
+        "bytes": f"{size(partition['bytes'])} / {size(partition['stored_bytes'])}",
         "age p50": quantile(task["age"], 0.5),
         "lag p95": quantile(task["lag"], 0.95),
         "put ms": latency(partition["put_latency"]),

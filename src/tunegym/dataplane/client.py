@@ -122,12 +122,12 @@ class DataPlaneClient:
         group_size: int | None = None,
         on_full: OnFull = "block",
         max_attempts: int | None = None,
+        capacity_bytes: int | None = None,
     ) -> None:
         """Create a partition. Registering the same spec again has no effect; another spec is a ``SpecError``."""
-        names = {"fields": tuple(checked_names("fields", fields)), "tasks": tuple(checked_names("tasks", tasks))}
-        limits: dict[str, Any] = {"capacity": capacity, "group_size": group_size, "max_attempts": max_attempts}
-        spec = PartitionSpec(partition_id, **names, **limits, on_full=on_full)
-        self._call("register", spec=asdict(spec))
+        names = tuple(checked_names("fields", fields)), tuple(checked_names("tasks", tasks))
+        limits = capacity, group_size, on_full, max_attempts, capacity_bytes
+        self._call("register", spec=asdict(PartitionSpec(partition_id, *names, *limits)))
 
     def delete_partition(self, partition_id: str) -> None:
         """Delete the partition and its samples. Waiting calls fail with ``UnknownPartitionError``."""

@@ -96,6 +96,17 @@ class Column:
         """A read-only copy."""
         return restore(self.describe(), np.frombuffer(b"".join(self.pieces()), dtype=np.uint8))
 
+    def take(self, places: Sequence[int]) -> Column:
+        """Some rows, as a column of the same dtype and rank. Raises ``StorageError`` if objects are damaged."""
+        if self.kind != "object":
+            return _of_rows([(row, self.dtype) for row in self.raw_rows(places)])
+        from tunegym.dataplane import objects
+
+        text, bounds = self.values, self._bounds
+        texts = [text[bounds[place] : bounds[place + 1]].tobytes() for place in places]
+        parts = objects.copy(texts, self.buffers[2][0])
+        return Column("object", len(texts), "object", (), tuple((part,) for part in parts))
+
     # values -------------------------------------------------------------------------------------------
 
     @cached_property
@@ -227,17 +238,14 @@ def _with_arrays(rows: Sequence[Any]) -> list[Any]:
     lists = [row for row in rows if type(row) in (list, tuple)]
     arrays = [row for row in rows if isinstance(row, np.ndarray)]
     types = set(map(type, chain.from_iterable(lists)))
-    if not lists or len(lists) + len(arrays) < len(rows) or not all(map(_is_number, types)):
+    numbers = all(kind in _NUMBERS or issubclass(kind, np.number | np.bool) for kind in types)
+    if not lists or len(lists) + len(arrays) < len(rows) or not numbers:
         return list(rows)
     if not types and not arrays:
         hint = "give np.zeros(0, dtype=...) for a row, or wrap the lists in dicts to store them as objects"
         raise FieldError("rows without any numbers have no dtype", hint=hint)
     one = types or {arrays[0].dtype}
     return [row if isinstance(row, np.ndarray) else _of_numbers(row, one) for row in rows]
-
-
-def _is_number(kind: type) -> bool:
-    return kind in _NUMBERS or issubclass(kind, np.number | np.bool)
 
 
 def _of_list(items: list[Any]) -> Column:
@@ -256,8 +264,7 @@ def _of_list(items: list[Any]) -> Column:
         return encode(_of_numbers(items, types))
     from tunegym.dataplane import objects
 
-    text, offsets, leaves = objects.pack(items)
-    return Column("object", len(items), "object", (), ((text,), (offsets,), (leaves,)))
+    return Column("object", len(items), "object", (), tuple((part,) for part in objects.pack(items)))
 
 
 def _package(value: Any) -> str | None:

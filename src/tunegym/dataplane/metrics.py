@@ -33,6 +33,8 @@ _PARTITION = (
     _Family("capacity_samples", "gauge", "The most resident samples; absent without a limit.", "capacity"),
     _Family("samples_gone", "gauge", "Samples that left, by reason; a rewind revives some.", "gone", "reason"),
     _Family("bytes", "gauge", "Bytes of the stored samples.", "bytes"),
+    _Family("stored_bytes", "gauge", "Bytes that the storage has for them, and of samples that left.", "stored_bytes"),
+    _Family("capacity_bytes", "gauge", "The most stored bytes; absent without a limit.", "capacity_bytes"),
     _Family("blocks", "gauge", "Writes whose bytes are stored.", "blocks"),
     _Family("epoch", "gauge", "Rewinds so far.", "epoch"),
     _Family("sealed", "gauge", "1 if the partition takes no more samples.", "sealed"),

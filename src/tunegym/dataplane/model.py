@@ -35,6 +35,7 @@ class PartitionSpec:
         group_size: samples of a complete group; None if each group arrives in one put.
         on_full: what a put does when the partition is full.
         max_attempts: how many claims of a task may end without an ack before a sample is given up; None for no limit.
+        capacity_bytes: the most bytes that the storage has for it when a put brings new samples; None for no limit.
 
     Raises:
         SpecError: the settings contradict each other.
@@ -47,6 +48,7 @@ class PartitionSpec:
     group_size: int | None = None
     on_full: OnFull = "block"
     max_attempts: int | None = None
+    capacity_bytes: int | None = None
 
     def __post_init__(self) -> None:
         _check_names("partition_id", [self.partition_id])
@@ -58,7 +60,7 @@ class PartitionSpec:
             object.__setattr__(self, what, tuple(names))
         if len(self.fields) > MOST_FIELDS:
             raise SpecError(f"{len(self.fields)} fields are too many", hint=f"at most {MOST_FIELDS}")
-        for what in ("capacity", "group_size", "max_attempts"):
+        for what in ("capacity", "group_size", "max_attempts", "capacity_bytes"):
             if (number := getattr(self, what)) is not None:
                 object.__setattr__(self, what, checked_integer(what, number, 1))
         if self.on_full not in ("block", "raise"):

@@ -17,7 +17,7 @@ from tunegym.dataplane.hosts import service
 from tunegym.dataplane.hosts.client import _introduction as introduction
 from tunegym.dataplane.hosts.journal import RECORD, LedgerJournal, ledger_file, make_journal
 from tunegym.dataplane.hosts.service import Call, LedgerService
-from tunegym.dataplane.storage.segments import SegmentUsage
+from tunegym.dataplane.storage.usage import SegmentUsage
 
 pytestmark = pytest.mark.invariant  # P16
 
@@ -191,7 +191,7 @@ def test_rotation_counts_when_its_snapshot_has_its_name(tmp_path: Path, before: 
 # the service ------------------------------------------------------------------------------------------
 
 SPEC = {"partition_id": "p", "fields": ["tokens", "prompt"], "tasks": ["train"]}
-LOCATION = {"segment": "one.segment", "at": 7}
+LOCATION = {"segment": "one.segment", "at": 7, "nbytes": 8, "partition": "p"}
 
 
 class Service:

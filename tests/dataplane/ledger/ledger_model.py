@@ -186,6 +186,15 @@ class LedgerModel:
         self._collect()
         return len(kept), len(orphans)
 
+    def move(self, names: list[str], old: int, new: int) -> None:
+        assert names
+        for name in names:
+            blocks = self.samples[name].blocks
+            assert old in blocks.values()
+            blocks.update({field: new for field, number in blocks.items() if number == old})
+        self.blocks.add(new)
+        self._collect()
+
     # consequences -------------------------------------------------------------------------------------
 
     def _clear(self, sample: Sample, reason: str) -> None:

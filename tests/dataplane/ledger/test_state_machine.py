@@ -33,7 +33,7 @@ STEPS = {
     8: ("put_new", "claim_some", "settle_claims"),
     6: ("train",),
     4: ("put_known",),
-    2: ("clear", "commit", "rewind", "pass_time"),
+    2: ("clear", "commit", "rewind", "pass_time", "move"),
     1: ("write_tags", "lose_owner", "give_up", "restart", "replay", "delete", "seal"),
 }
 """How often each step is taken: mostly those that get samples through."""
@@ -293,6 +293,16 @@ class LedgerMachine:
         assert self.do("owner_gone", owner, self.now) == self.model.owner_gone(owner)
         self.waiting = [one for one in self.waiting if one.request.owner != owner]
         self.settle()
+
+    def move(self) -> None:
+        """Copy the first samples that need a block to another."""
+        samples = self.ledger.partitions["p"].samples
+        for number in self.some(list(samples.blocks.known), 1, 1):
+            self.block += 1
+            count, old = self.chance.randint(1, 3), samples.blocks.known[number].location["n"]
+            names = samples.names[samples.live(number)[0][:count]].tolist()
+            self.do("move", "p", number, count, {"n": self.block}, 10)
+            self.model.move(names, old, self.block)
 
     def delete(self) -> None:
         """Delete the partition and register it again: nothing is left, and claims are lost."""

@@ -53,11 +53,11 @@ class SharedLedger:
             try:
                 yield now
             finally:
+                while freed := self.ledger.take_freed():
+                    self.storage.free(freed)
+                    self.ledger.given_back({}, now)
                 if self.ledger.take_settled() or self.ledger.next_deadline() < until:
                     self.wake()
-                freed = self.ledger.take_freed()
-                if freed:
-                    self.storage.free(freed)
 
     def wake(self) -> None:
         """Let all waiting threads look again."""

@@ -29,7 +29,7 @@ from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, SOCKET, open_file, 
 from tunegym.dataplane.hosts.journal import LedgerJournal
 from tunegym.dataplane.hosts.operations import BYE, MESSAGE_BYTES, as_plain
 from tunegym.dataplane.hosts.service import LOOK_S, Call, LedgerService
-from tunegym.dataplane.storage.segments import SegmentUsage
+from tunegym.dataplane.storage.usage import SegmentUsage
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +115,8 @@ class Server:
         """Serve."""
         while self._look():
             pause = max(0.0, self._service.pass_time())
+            if self._service.move():
+                pause = 0.0
             self._deliver()  # all that was heard is in the journal now
             if len(self._selector.get_map()) > 1:  # not only the listener
                 self._idle_since = time.monotonic()
@@ -149,7 +151,7 @@ class Server:
                     self._hang_up(peer)
                     self._looked = now
                 self._service.leave(name)
-        self._service.segments.sweep()
+        self._service.sweep()
         return True
 
     # connections --------------------------------------------------------------------------------------

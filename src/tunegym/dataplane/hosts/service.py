@@ -11,7 +11,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ from tunegym.dataplane.hosts.operations import (
 )
 from tunegym.dataplane.ledger.requests import Waiter
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
-from tunegym.dataplane.storage.segments import SegmentUsage
+from tunegym.dataplane.storage.usage import SegmentUsage
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +123,7 @@ class LedgerService:
         self._waiting: dict[int, Call] = {}  # by the number of the waiter
         self._replies: list[Reply] = []
         self._latencies = Latencies()
+        self._moves: Iterator[Mapping[str, Any]] | None = None
         self._behind = 0.0
         self._last = 0.0
         self._seen = 0.0
@@ -277,13 +278,36 @@ class LedgerService:
         self.ledger.owner_gone(name, now)
         self._settle(now)
 
+    def sweep(self) -> None:
+        """Every now and then: free what dead producers left, and begin to move rows out of mostly dead segments."""
+        self.segments.sweep()
+        self._give_back()
+        self._moves = self._moves or self.segments.moves(self.ledger)
+
+    def move(self) -> bool:
+        """Move a few rows: they are copied, this is written, then the old ones are freed. Whether there may be more."""
+        move = None
+        try:
+            if self._moves is not None:
+                self._journal.check_room(_FOR_ROOM)
+                move = next(self._moves, None)
+        except StorageError as error:
+            logger.warning("rows can't be moved: %s", error)
+        if move is None:
+            self._moves = None
+            return False
+        self._journal.add(["move", self.now(), move])
+        self.ledger.move(**move)
+        return True
+
     def take_replies(self) -> list[Reply]:
         """Answers that may be sent: what they rest on is written first. Raises ``StorageError``."""
         self._journal.write()
-        replies, self._replies = self._replies, []
-        freed = self.ledger.take_freed()
-        if freed:
+        while freed := self.ledger.take_freed():
             self.segments.free(freed)
+            self._give_back()
+            self._journal.write()
+        replies, self._replies = self._replies, []
         if self._journal.due:
             try:
                 self._journal.rotate(self._snapshot())
@@ -291,6 +315,12 @@ class LedgerService:
                 self._journal.put_off()
                 logger.error("the snapshot failed: %s", error)  # noqa: TRY400 - the message is complete
         return replies
+
+    def _give_back(self) -> None:
+        """Freed bytes may be gone by now: there may be room for puts."""
+        now = self.now()
+        self.ledger.given_back(self.segments.dead_bytes, now)
+        self._settle(now)
 
     def unanswered(self) -> list[tuple[str, int]]:
         """Calls that wait, or whose answers may not be sent because the journal can't be written."""
@@ -333,6 +363,9 @@ class LedgerService:
         elif kind == "leave":
             self.callers.pop(rest[0], None)
             self.ledger.owner_gone(rest[0], now)
+        elif kind == "move":
+            self.ledger.move(**rest[0])
         elif kind == "time":
             self.ledger.expire(now)
         self.ledger.take_settled()
+        self.ledger.given_back({}, now)  # a put that was taken in had room

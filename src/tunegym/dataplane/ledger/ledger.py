@@ -271,6 +271,22 @@ class Ledger:
         """The locations of all bytes that are still needed."""
         return [block.location for one in self.partitions.values() for block in one.samples.blocks.known.values()]
 
+    def wants_bytes(self) -> bool:
+        """Whether puts wait in a partition whose bytes are bounded."""
+        return any(one.spec.capacity_bytes is not None and one.waiters.count(Put) for one in self.partitions.values())
+
+    def move(self, partition_id: str, number: int, count: int, location: Mapping[str, Any], nbytes: int) -> None:
+        """The bytes of the first ``count`` samples that need a block are copied to ``location``."""
+        self._find(partition_id).samples.move(number, count, location, nbytes)
+
+    def given_back(self, dead: Mapping[str, int], now: float) -> None:
+        """The storage has given freed bytes back, and still has ``dead`` of them by partition: puts may have room."""
+        for name, partition in self.partitions.items():
+            blocks = partition.samples.blocks
+            before, blocks.dead_bytes = blocks.dead_bytes, dead.get(name, 0)
+            if blocks.dead_bytes < before and partition.spec.capacity_bytes is not None:
+                self._changed(partition, now)
+
     # waiting ------------------------------------------------------------------------------------------
 
     def _find(self, partition_id: str) -> Partition:

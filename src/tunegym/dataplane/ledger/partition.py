@@ -150,12 +150,10 @@ class Partition:
         rows, tags = self._check_put(request)
         samples, count, fresh = self.samples, len(rows), rows == UNKNOWN
         new = np.flatnonzero(fresh).tolist()
-        most = self.spec.capacity or sys.maxsize
-        if new and (behind or self.resident + len(new) > most):
+        if new and (behind or not self._fits(len(new), request.nbytes)):
             return False
-        if (over := samples.resident_count + len(new) - most) > 0:
-            self.remove(np.array(list(islice(self.retained, over)), dtype=np.int64))
         if new:
+            self._make_room(len(new), request.nbytes)
             ids, groups = request.sample_ids, request.group_ids
             added = samples.add([ids[at] for at in new], now)
             rows[fresh] = added
@@ -171,6 +169,26 @@ class Partition:
         samples.tags.put(rows, tags)
         self.queues.update(rows)
         return True
+
+    def _fits(self, new: int, nbytes: int) -> bool:
+        """Whether there is room, once retained samples are gone."""
+        over = self.samples.blocks.stored_bytes + nbytes - (self.spec.capacity_bytes or sys.maxsize)
+        return self.resident + new <= (self.spec.capacity or sys.maxsize) and (over <= 0 or over <= self._spare_bytes())
+
+    def _spare_bytes(self) -> int:
+        """The bytes that only retained samples need."""
+        samples, rows = self.samples, np.fromiter(self.retained, dtype=np.int64)
+        counts = zip(*(part.tolist() for part in np.unique(samples.block[:, rows], return_counts=True)), strict=True)
+        known = samples.blocks.known
+        return sum(known[number].nbytes for number, count in counts if number and known[number].live == count)
+
+    def _make_room(self, new: int, nbytes: int) -> None:
+        """Remove retained samples, the oldest first, until the new ones fit."""
+        samples, most_bytes = self.samples, self.spec.capacity_bytes or sys.maxsize
+        most = (self.spec.capacity or sys.maxsize) - new
+        while self.retained and (samples.resident_count > most or samples.blocks.nbytes + nbytes > most_bytes):
+            count = max(samples.resident_count - most, new)
+            self.remove(np.array(list(islice(self.retained, count)), dtype=np.int64))
 
     def _check_put(self, request: Put) -> tuple[np.ndarray, TagBatch]:
         """Refuse what may not be put. Returns the rows, ``UNKNOWN`` for new samples, and the tags."""
@@ -199,6 +217,9 @@ class Partition:
         self._check_groups(request, rows, new)
         if spec.capacity is not None and new > spec.capacity:
             raise SpecError(f"{new} samples never fit into a capacity of {spec.capacity}", hint="put fewer at once")
+        if spec.capacity_bytes is not None and request.nbytes > spec.capacity_bytes:
+            what = f"{request.nbytes:,} bytes never fit into capacity_bytes={spec.capacity_bytes:,}"
+            raise SpecError(what, hint="put fewer at once")
         return rows, tags
 
     def _check_shapes(self, shapes: Mapping[str, tuple[str, int]]) -> None:
@@ -393,7 +414,9 @@ class Partition:
             "retained": len(self.retained),
             "alive": self.alive,
             "capacity": spec.capacity,
-            "bytes": self.samples.blocks.nbytes,
+            "bytes": self.samples.blocks.live_bytes,
+            "stored_bytes": self.samples.blocks.stored_bytes,
+            "capacity_bytes": spec.capacity_bytes,
             "blocks": len(self.samples.blocks.known),
             "epoch": self.epoch,
             "sealed": self.sealed,
@@ -433,10 +456,13 @@ class Partition:
 
     def full(self, request: Put) -> FullError:
         """There is no room for the samples of a put."""
-        count, others = len(request.sample_ids), self.waiters.count(Put)
+        spec, others, stored = self.spec, self.waiters.count(Put), self.samples.blocks.stored_bytes
+        have, more = f"{self.resident} of {spec.capacity}", f"{len(request.sample_ids)} more don't fit"
+        if spec.capacity is None or stored + request.nbytes > (spec.capacity_bytes or sys.maxsize):
+            have, more = f"{stored:,} of {spec.capacity_bytes:,} bytes", f"{request.nbytes:,} more don't fit"
         return FullError(
-            f"partition {self.spec.partition_id!r} is full: {self.resident} of {self.spec.capacity}, and"
-            f" {count} more don't fit" + (f", {others} puts wait before" if others else ""),
+            f"partition {spec.partition_id!r} is full: {have}, and {more}"
+            + (f", {others} puts wait before" if others else ""),
             hint="consume, commit or clear samples, or give it a larger capacity",
         )
 

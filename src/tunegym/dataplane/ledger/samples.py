@@ -118,6 +118,23 @@ class Samples:
             self.place[field, rows] = places
             self.produced[rows] |= np.uint64(1 << field)
 
+    def live(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The samples that need a block, in the order of their places in it, these places, and the fields."""
+        cells = self.block == number
+        rows = np.flatnonzero(cells.any(axis=0))
+        places = np.where(cells[:, rows], self.place[:, rows], 0).max(axis=0)  # one place for all fields of a put
+        order = np.argsort(places)
+        return rows[order], places[order], np.flatnonzero(cells.any(axis=1))
+
+    def move(self, number: int, count: int, location: Mapping[str, Any], nbytes: int) -> None:
+        """The first samples that need a block are copied to another, in the same order."""
+        rows = self.live(number)[0][:count]
+        cells = self.block[:, rows] == number
+        self.place[:, rows] = np.where(cells, np.arange(len(rows)), self.place[:, rows])
+        copy = self.blocks.add(location, nbytes, int(np.count_nonzero(cells)))
+        self.blocks.release(self.block[:, rows][cells])
+        self.block[:, rows] = np.where(cells, copy, self.block[:, rows])
+
     def remove(self, rows: np.ndarray) -> None:
         """Forget samples: their bytes, tags and rows. Their ids are retired."""
         self.blocks.release(self.block[:, rows].ravel())
@@ -189,11 +206,17 @@ def _runs(block: np.ndarray, place: np.ndarray, locations: dict[int, int]) -> li
 
 @dataclass(slots=True)
 class Block:
-    """The bytes of one put, with the number of cells (a sample's field each) that are still wanted."""
+    """The bytes of one put, with the number of cells (a sample's field each) in it, and of those still wanted."""
 
     location: Mapping[str, Any]
     nbytes: int
+    cells: int
     live: int
+
+    @property
+    def live_bytes(self) -> int:
+        """The bytes of the cells that are still wanted, if all have the same size."""
+        return self.nbytes * self.live // self.cells
 
 
 class Blocks:
@@ -206,8 +229,14 @@ class Blocks:
     def __init__(self, freed: list[Mapping[str, Any]]) -> None:
         self.known: dict[int, Block] = {}
         self.freed = freed
-        self.nbytes = 0
+        self.nbytes = self.live_bytes = 0
+        self.dead_bytes = 0  # of freed blocks that the storage has not given back yet
         self.last = 0
+
+    @property
+    def stored_bytes(self) -> int:
+        """All bytes that the storage has, needed or not."""
+        return self.nbytes + self.dead_bytes
 
     def add(self, location: Mapping[str, Any], nbytes: int, cells: int) -> int:
         """Record a put of so many cells and return its number. Without cells it is freed at once."""
@@ -215,9 +244,14 @@ class Blocks:
             self.freed.append(location)
             return 0
         self.last += 1
-        self.known[self.last] = Block(location, nbytes, cells)
-        self.nbytes += nbytes
+        self.restore(self.last, Block(location, nbytes, cells, cells))
         return self.last
+
+    def restore(self, number: int, block: Block) -> None:
+        """Add a block under its number."""
+        self.known[number] = block
+        self.nbytes += block.nbytes
+        self.live_bytes += block.live_bytes
 
     def release(self, numbers: np.ndarray) -> None:
         """One cell less for each of these numbers; 0 is none."""
@@ -227,10 +261,12 @@ class Blocks:
         found, counts = np.unique(numbers, return_counts=True)
         for number, count in zip(found.tolist(), counts.tolist(), strict=True):
             block = self.known[number]
-            block.live -= count
+            before, block.live = block.live_bytes, block.live - count
+            self.live_bytes -= before - block.live_bytes
             if not block.live:
                 del self.known[number]
                 self.nbytes -= block.nbytes
+                self.dead_bytes += block.nbytes
                 self.freed.append(block.location)
 
 

@@ -90,7 +90,9 @@ def _save_partition(partition: Partition) -> dict[str, Any]:
             for tag, values in tags.values.items()
         },
         "last_block": samples.blocks.last,
-        "blocks": [[number, one.location, one.nbytes, one.live] for number, one in samples.blocks.known.items()],
+        "blocks": [
+            [number, one.location, one.nbytes, one.cells, one.live] for number, one in samples.blocks.known.items()
+        ],
         "grouped": partition.groups.used,
         "groups": [
             [at, one.name, one.expected, list(one.members), one.away] for at, one in partition.groups.known.items()
@@ -115,8 +117,8 @@ def _load_columns(samples: Samples, plain: Mapping[str, Any], columns: Mapping[s
         values = columns[f"tag {tag}"][rows] if texts is None else objects(texts)
         samples.tags.put(rows, [(tag, None, values.dtype, values)])
     samples.blocks.last = plain["last_block"]
-    samples.blocks.known = {number: Block(location, nbytes, live) for number, location, nbytes, live in plain["blocks"]}
-    samples.blocks.nbytes = sum(one.nbytes for one in samples.blocks.known.values())
+    for number, *block in plain["blocks"]:
+        samples.blocks.restore(number, Block(*block))
 
 
 def _load_partition(partition: Partition, plain: Mapping[str, Any]) -> None:

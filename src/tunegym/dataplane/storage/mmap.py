@@ -73,20 +73,23 @@ class MmapStorage:
             try:
                 segment = self._room(nbytes)
                 at = segment.used
-                _write_block(segment.descriptor, at, first, columns)
+                segment.on_the_way.add(at)
+                try:
+                    _write_block(segment.descriptor, at, first, columns)
+                except BaseException:
+                    self._settle(segment, at)
+                    raise
             except OSError as error:
                 raise failed("written", self._folder, error) from error
             segment.used = aligned(at + nbytes)
-            segment.on_the_way.add(at)
-        return {"segment": segment.path.name, "at": at, "nbytes": nbytes}, nbytes
+        return {"segment": segment.path.name, "at": at, "nbytes": nbytes, "partition": partition_id}, nbytes
 
     def settle(self, location: Location) -> None:
         """See ``Storage.settle``."""
         with self._lock:
             segment = self._open.get(location["segment"])
             if segment is not None:
-                segment.on_the_way.discard(location["at"])
-                self._finish(segment)
+                self._settle(segment, location["at"])
 
     def read(self, location: Location) -> Mapping[str, Column]:
         """See ``Storage.read``."""
@@ -106,27 +109,25 @@ class MmapStorage:
         with self._lock:
             self._closed = True
             for segment in self._open.values():
-                segment.unlock()
+                segment.let_go()
             self._open.clear()
         self._maps.clear()
 
     def _room(self, nbytes: int) -> _Segment:
         """A segment with this much room. Raises ``OSError``."""
         segment = self._current
-        if segment is None or segment.used + nbytes > segment.capacity:
+        if segment is None or segment.used + nbytes > segment.capacity or not segment.hold():
             capacity = min(max(SMALLEST, 1 << (_PUTS * nbytes).bit_length()), LARGEST)
             self._count += 1
             path = self._folder / f"{self._name}-{self._count}{SUFFIX}"
-            fresh = _create(path, max(capacity, aligned(HEAD_BYTES + nbytes)))
-            if segment is not None:
-                segment.full = True
-                self._finish(segment)
-            self._current = self._open[fresh.path.name] = segment = fresh
+            self._current = segment = _create(path, max(capacity, aligned(HEAD_BYTES + nbytes)))
+        self._open[segment.path.name] = segment
         return segment
 
-    def _finish(self, segment: _Segment) -> None:
-        if segment.full and not segment.on_the_way and self._open.pop(segment.path.name, None) is not None:
-            segment.unlock()
+    def _settle(self, segment: _Segment, at: int) -> None:
+        segment.on_the_way.discard(at)
+        if not segment.on_the_way and self._open.pop(segment.path.name, None) is not None:
+            segment.let_go()
 
 
 # writing ----------------------------------------------------------------------------------------------
@@ -134,38 +135,50 @@ class MmapStorage:
 
 @dataclass
 class _Segment:
-    """A locked file that blocks are appended to."""
+    """A file that blocks are appended to, locked while the ledger may not know some of them yet."""
 
     path: Path
-    descriptor: int
+    descriptor: int  # -1 while it is let go
     capacity: int
     used: int = HEAD_BYTES  # where the next block starts
     on_the_way: set[int] = field(default_factory=set)  # blocks that the ledger may not know yet
-    full: bool = False  # no block is added any more
 
-    def unlock(self) -> None:
+    def hold(self) -> bool:
+        """Open and lock it; False if it was unlinked meanwhile. Raises ``OSError``."""
+        if self.descriptor < 0:
+            with contextlib.suppress(FileNotFoundError):
+                self.descriptor = _lock(self.path, os.O_RDWR)
+        return self.descriptor >= 0
+
+    def let_go(self) -> None:
         """Let the ledger's host unlink it. Unlocking also counts for a forked child's copy of the descriptor."""
-        with contextlib.suppress(OSError):
-            os.ftruncate(self.descriptor, self.used)
         fcntl.flock(self.descriptor, fcntl.LOCK_UN)
         os.close(self.descriptor)
+        self.descriptor = -1
+
+
+def _lock(path: Path, flags: int) -> int:
+    """The descriptor of a locked segment; -1 if it was unlinked before it was locked. Raises ``OSError``."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if os.fstat(descriptor).st_nlink:
+        return descriptor
+    os.close(descriptor)
+    return -1
 
 
 def _create(path: Path, capacity: int) -> _Segment:
     """A new, locked segment. Raises ``OSError``."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.fstat(descriptor).st_nlink:  # else it was taken for a dead producer's before it was locked
-                os.ftruncate(descriptor, capacity)  # sparse: readers can map all of it now
-                os.pwrite(descriptor, head(), 0)
-                return _Segment(path, descriptor, capacity)
-        except OSError:
-            path.unlink(missing_ok=True)
-            os.close(descriptor)
-            raise
+    while (descriptor := _lock(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)) < 0:
+        pass  # it was taken for a dead producer's
+    try:
+        os.ftruncate(descriptor, capacity)  # sparse: readers can map all of it now
+        os.pwrite(descriptor, head(), 0)
+    except OSError:
+        path.unlink(missing_ok=True)
         os.close(descriptor)
+        raise
+    return _Segment(path, descriptor, capacity)
 
 
 def _write_block(descriptor: int, at: int, first: bytes, columns: Mapping[str, Column]) -> None:

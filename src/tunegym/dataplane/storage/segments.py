@@ -8,20 +8,18 @@
 A block is never changed, and is read only once the ledger knows it. Its head is checked, so that a cut or foreign file
 is detected before it is used. The columns carry no checksum: it would cost as much as writing them.
 
-A producer holds a lock (``flock``) on a segment while it may still add blocks, or while one of its blocks is on the way
-to the ledger; the system ends the lock of a process that dies. ``SegmentUsage``, at the ledger's host, unlinks a
-segment without live blocks once it gets that lock. It sets the retired flag first, so that readers can see without a
-system call that a mapped segment is gone.
+A producer holds a lock (``flock``) on a segment while one of its blocks is on the way to the ledger; the system ends
+the lock of a process that dies. ``SegmentUsage``, at the ledger's host, unlinks a segment without live blocks once it
+gets that lock; a producer that wants to add to it then makes another. It sets the retired flag first, so that readers
+can see without a system call that a mapped segment is gone.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,6 @@ import orjson
 
 from tunegym.dataplane.encoding import Column, aligned, restore
 from tunegym.dataplane.errors import StorageError
-from tunegym.dataplane.storage import BlockGoneError, Location
 
 VERSION = 1
 SUFFIX = ".segment"
@@ -119,76 +116,3 @@ def make_folder(folder: Path) -> None:
             raise StorageError(f"{folder} belongs to another user", hint="give your own folder")
     except OSError as error:
         raise failed("used", folder, error) from error
-
-
-class SegmentUsage:
-    """The live blocks of every segment in ``folder``, at the ledger's host. One thread calls it.
-
-    ``keep`` a block when its put arrives; ``free`` it when the ledger does, after that is in the journal. Both may be
-    repeated. A segment goes when it has no live block and its producer has let go of it, which ``sweep`` looks for.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        make_folder(folder)
-        self._folder = folder
-        self._blocks: dict[str, set[int]] = {}
-
-    def keep(self, location: Location) -> None:
-        """A block is in use.
-
-        Raises:
-            BlockGoneError: its producer died, and its segment went, before the put arrived.
-            StorageError: it is not the name of a segment.
-        """
-        name = location["segment"]
-        check_name(name)
-        if name not in self._blocks:
-            if not (self._folder / name).exists():
-                raise BlockGoneError(f"{self._folder / name} is gone", hint="put the samples again")
-            self._blocks[name] = set()
-        self._blocks[name].add(location["at"])
-
-    def free(self, locations: Iterable[Location]) -> None:
-        """Blocks are not in use any more."""
-        for location in locations:
-            name = location["segment"]
-            blocks = self._blocks.get(name)
-            if blocks is None:
-                continue
-            blocks.discard(location["at"])
-            if not blocks:
-                del self._blocks[name]
-                self._unlink(name)
-
-    def recover(self, locations: Iterable[Location]) -> list[str]:
-        """Start with exactly these blocks; the names of missing segments."""
-        self._blocks.clear()
-        for location in locations:
-            self._blocks.setdefault(location["segment"], set()).add(location["at"])
-        missing = sorted(self._blocks.keys() - self._names())
-        self.sweep()
-        return missing
-
-    def sweep(self) -> None:
-        """Unlink segments without live blocks whose producer is done with them or dead."""
-        for name in self._names() - self._blocks.keys():
-            self._unlink(name)
-
-    def _names(self) -> set[str]:
-        with contextlib.suppress(FileNotFoundError):
-            return {entry.name for entry in os.scandir(self._folder) if is_segment(entry.name)}
-        return set()
-
-    def _unlink(self, name: str) -> None:
-        if not is_segment(name):
-            return
-        path = self._folder / name
-        with contextlib.suppress(OSError):  # gone, or its producer still holds it
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with contextlib.suppress(OSError):
-                    os.pwrite(descriptor, b"\1", RETIRED_AT)
-                path.unlink(missing_ok=True)
-            finally:
-                os.close(descriptor)
