@@ -391,15 +391,25 @@ class DataPlaneClient:
             name: [(at, range(*run) if len(run) == 2 else run[0]) for at, *run in runs]
             for name, runs in found["fields"].items()
         }
-        blocks: list[Mapping[str, Column]] = []
-        for location in found["locations"]:
-            try:
-                blocks.append(self._storage.read(location))
-            except StorageError as error:
-                parts = [[at for at, places in runs for _ in places] for runs in fields_of.values()]
-                lost = [one for one, *own in zip(ids, *parts, strict=True) if len(blocks) in own]
-                raise type(error)(error.message, hint=error.hint, sample_ids=lost) from error
+        wanted: list[tuple[Any, list[str]]] = [(location, []) for location in found["locations"]]
+        for name, runs in fields_of.items():
+            for at in {at for at, _ in runs}:
+                wanted[at][1].append(name)
+        try:
+            blocks = self._storage.read_many(wanted)
+        except StorageError as error:
+            broken = {at for at, one in enumerate(wanted) if not self._can_read(one)}
+            parts = [[at for at, places in runs for _ in places] for runs in fields_of.values()]
+            lost = [one for one, *own in zip(ids, *parts, strict=True) if not broken.isdisjoint(own)]
+            raise type(error)(error.message, hint=error.hint, sample_ids=lost) from error
         return {name: Rows([(blocks[at][name], places) for at, places in runs]) for name, runs in fields_of.items()}
+
+    def _can_read(self, one: tuple[Any, list[str]]) -> bool:
+        try:
+            self._storage.read_many([one])
+        except StorageError:
+            return False
+        return True
 
     # the rest -----------------------------------------------------------------------------------------
 

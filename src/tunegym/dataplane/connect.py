@@ -30,10 +30,12 @@ BUILT_IN: Mapping[Group, Mapping[str, str]] = {
     "planes": {
         "memory": "tunegym.dataplane.hosts.local:open_plane",
         "mmap": "tunegym.dataplane.hosts.client:open_plane",
+        "tq": "tunegym.dataplane.hosts.ray_actor:open_plane",
     },
     "storages": {
         "memory": "tunegym.dataplane.storage.memory:MemoryStorage",
         "mmap": "tunegym.dataplane.storage.mmap:MmapStorage",
+        "tq": "tunegym.dataplane.storage.transfer_queue:TransferQueueStorage",
     },
     "filters": {
         "staleness": "tunegym.dataplane.filters:StalenessFilter",
@@ -73,7 +75,8 @@ def connect(
     """A client of the plane at ``url``, which is made if there is none.
 
     Args:
-        url: ``memory://name`` for the threads of this process, ``mmap:///folder`` for the processes of this machine.
+        url: ``memory://name`` for the threads of this process, ``mmap:///folder`` for the processes of this machine,
+            ``tq://name?address=...`` for those of a Ray cluster.
         lease_s: a visibility timeout: a claim of this client that is neither settled nor extended for so long is given
             back, although the client is there. Time in which the plane's host does not run does not count. None for no
             such timeout: claims last while the client is connected.

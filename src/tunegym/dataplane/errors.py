@@ -50,6 +50,16 @@ class LeaseLostError(DataPlaneError):
     """
 
 
+class LostError(DataPlaneError):
+    """Samples that this client put are lost: the node that held their bytes is gone. Raised once, by its next put.
+
+    That put has no effect: put it again. The lost samples are cleared as ``lost``.
+
+    Attributes:
+        sample_ids: the lost samples. Produce others in their place, under new ids.
+    """
+
+
 class ClaimTimeoutError(DataPlaneError):
     """Not enough samples became ready in time; says how many were, and what the others lack."""
 

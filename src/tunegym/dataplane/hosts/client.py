@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tunegym.core.processes import boot_id, process_start_time
 from tunegym.core.wire import Connection, ConnectionClosedError, WireError, pack
@@ -27,7 +28,7 @@ from tunegym.dataplane.errors import (
     SpecError,
     StorageError,
 )
-from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, bootstrap, check, reach
+from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, Stop, bootstrap, check, reach
 from tunegym.dataplane.hosts.operations import (
     BYE,
     GIVE_UP,
@@ -43,6 +44,8 @@ GRACE_S = 0.7
 """How long after the end of a put's or claim's wait the client waits for the host's answer."""
 ABANDON_S = 0.5
 """How long the client waits until the host has given up an abandoned call, or released its claims."""
+STAY_S = 2.0
+"""How often a client looks whether it is connected, where the host can't see its process."""
 _RETRY_S = 0.05
 _LOOK_S = 1.0
 _TRANSIENT = (ConnectionError, BlockingIOError, TimeoutError, ConnectionClosedError, WireError)
@@ -104,19 +107,22 @@ class _Call:
             self._woken.release()
 
 
+Reach: TypeAlias = Callable[[Stop], tuple[socket.socket, dict[str, Any]]]
+"""Connects to the host, which is started if there is none: the connection, and what to add to the introduction."""
+
+
 class SocketHost:
-    """The ``Host`` of the plane in a folder. Any thread may call it.
+    """The ``Host`` at the other end of a socket. Any thread may call it.
 
     Args:
-        folder: of the plane.
-        linger_s: how long a host that is started from here stays without clients.
+        place: of the plane, for messages.
+        reach: connects to the host.
         timeout_s: the time limit of a call that names none, and of the search for a host that is gone.
+        durable: see ``Host``.
     """
 
-    durable = True
-
-    def __init__(self, folder: Path, linger_s: float, timeout_s: float) -> None:
-        self._folder, self._linger_s, self._timeout_s = folder, linger_s, timeout_s
+    def __init__(self, place: object, reach: Reach, timeout_s: float, *, durable: bool) -> None:
+        self._place, self._connect_to, self._timeout_s, self.durable = place, reach, timeout_s, durable
         self._lock = threading.Lock()
         self._calls: dict[int, _Call] = {}
         self._last = 0
@@ -325,9 +331,10 @@ class SocketHost:
         while not self._ended:
             connection: Connection | None = None
             try:
-                reached = reach(self._folder, self._linger_s, lambda: self._ended or time.monotonic() > until)
+                reached, more = self._connect_to(lambda: self._ended or time.monotonic() > until)
                 connection = Connection(reached, limit=MESSAGE_BYTES)
-                connection.send_frame(pack({"format": FORMAT, "client": _introduction(self.name)}), until)
+                hello = {"format": FORMAT, "client": {**_introduction(self.name), **more}}
+                connection.send_frame(pack(hello), until)
                 answer = connection.receive(until)
                 if "error" in answer:
                     raise as_error(answer)
@@ -336,7 +343,7 @@ class SocketHost:
                     connection.close()
                 self._failure = str(error) or type(error).__name__
                 if isinstance(error, OSError) and not isinstance(error, _TRANSIENT):
-                    raise StorageError(f"{self._folder} can't be used: {self._failure}", hint="is it yours?") from error
+                    raise StorageError(f"{self._place} can't be used: {self._failure}", hint="is it yours?") from error
                 if not isinstance(error, _TRANSIENT):
                     raise
                 if time.monotonic() > until:
@@ -354,6 +361,16 @@ class SocketHost:
             call.wake(as_plain(error))
             if call.operation != GIVE_UP:
                 del self._calls[call.number]
+
+    def stay_connected(self) -> None:
+        """Connect again by itself, also without calls: for a host that can't see whether this process lives."""
+        threading.Thread(target=self._stay, name="tunegym-dataplane-stay", daemon=True).start()
+
+    def _stay(self) -> None:
+        while not self._closed:
+            with contextlib.suppress(DataPlaneError):
+                self.call("specs", {})
+            time.sleep(STAY_S)
 
     def close(self) -> None:
         """See ``Host``. A host that does not answer gives the claims back when it sees the end of the connection."""
@@ -391,5 +408,5 @@ def open_plane(address: str, *, make: bool, linger_s: float, timeout_s: float) -
         bootstrap(folder, timeout_s)
     else:
         check(folder)
-    host = SocketHost(folder, linger_s, timeout_s)
+    host = SocketHost(folder, lambda stop: (reach(folder, linger_s, stop), {}), timeout_s, durable=True)
     return Plane(host, find("storages", "mmap")(folder / SEGMENTS), host.name)

@@ -65,8 +65,7 @@ class Server:
         self._folder = folder
         self._linger_s = linger_s
         self._service = self._recover()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._place = self._listen()
+        self._listener = self._listen()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._buffer = memoryview(bytearray(_CHUNK))
@@ -79,20 +78,21 @@ class Server:
         logger.info("the ledger is recovered: %d changes were replayed", service.recover())
         return service
 
-    def _listen(self) -> tuple[int, int]:
-        """Listen; device and inode of the socket."""
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path = self._folder / SOCKET
         try:
             with socket_path(self._folder) as place:
                 path.unlink(missing_ok=True)  # of a dead host
-                self._listener.bind(place)
+                listener.bind(place)
             path.chmod(0o600)
-            self._listener.listen(128)
-            self._listener.setblocking(False)
+            listener.listen(128)
+            listener.setblocking(False)
             made = path.stat()
         except OSError as error:
             raise StorageError(f"{path} can't be used: {error.strerror}", hint="is the folder yours?") from error
-        return made.st_dev, made.st_ino
+        self._place = made.st_dev, made.st_ino
+        return listener
 
     def _present(self) -> bool:
         """Whether the folder still has the socket of this host: removing the folder ends the plane and its host."""
@@ -141,9 +141,7 @@ class Server:
             logger.warning("the plane was removed: its host ends")
             return False
         self._looked = now
-        log = sys.stderr.fileno()
-        if os.fstat(log).st_size > LOG_BYTES:
-            os.ftruncate(log, 0)
+        self._tidy()
         for name, caller in list(self._service.callers.items()):
             if not caller.alive():
                 peer = self._by_name.get(name)
@@ -153,6 +151,11 @@ class Server:
                 self._service.leave(name)
         self._service.sweep()
         return True
+
+    def _tidy(self) -> None:
+        log = sys.stderr.fileno()
+        if os.fstat(log).st_size > LOG_BYTES:
+            os.ftruncate(log, 0)
 
     # connections --------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from tunegym.core.processes import boot_id, process_start_time
-from tunegym.dataplane.errors import ClosedError, DataPlaneError, StorageError, UnknownPartitionError
+from tunegym.dataplane.errors import ClosedError, DataPlaneError, LostError, StorageError, UnknownPartitionError
 from tunegym.dataplane.hosts.journal import RESERVE, LedgerJournal
 from tunegym.dataplane.hosts.operations import (
     GIVE_UP,
@@ -34,7 +34,8 @@ from tunegym.dataplane.hosts.operations import (
 )
 from tunegym.dataplane.ledger.requests import Waiter
 from tunegym.dataplane.ledger.snapshot import restore, snapshot
-from tunegym.dataplane.storage.usage import SegmentUsage
+from tunegym.dataplane.model import few
+from tunegym.dataplane.storage import BlockUsage
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ PAUSE_S = 1.0
 """A host that looks so much later than it meant to was paused."""
 ABSENT_S = 10.0
 """How long a client in another container may be without a connection before its claims are released."""
+RETURN_S = 20.0
+"""How much longer a client on another node has to connect again after the host was restarted."""
 _FOR_ROOM = RESERVE // 2
 """The part of the journal's reserve that only acks, clears and commits may use."""
 
@@ -82,12 +85,16 @@ class Caller:
     replies: dict[int, Any] = field(default_factory=dict)
     waiting: dict[int, Waiter] = field(default_factory=dict)  # its calls that wait, by number
     left: float = math.inf  # when its connection to this host ended
+    lost: dict[str, list[str]] = field(default_factory=dict)  # by partition, its samples that it must be told are lost
 
     def alive(self) -> bool:
-        """Whether its process lives. One in another container can't be seen: the end of its connection decides."""
+        """Whether its process lives. One elsewhere can't be seen: the end of its connection decides.
+
+        That is one in another container, or on another node (it says no boot).
+        """
         if self.boot == boot_id():
             return process_start_time(self.pid) == self.start
-        if self.boot.partition("/")[0] != boot_id().partition("/")[0]:
+        if self.boot and self.boot.partition("/")[0] != boot_id().partition("/")[0]:
             return False  # the machine was restarted since
         return time.monotonic() - self.left < ABSENT_S
 
@@ -99,12 +106,15 @@ class Caller:
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
         kept = [[number, reply] for number, reply in self.replies.items()]
-        return {"name": self.name, "pid": self.pid, "start": self.start, "boot": self.boot, "replies": kept}
+        process = {"pid": self.pid, "start": self.start, "boot": self.boot}
+        return {"name": self.name, **process, "replies": kept, "lost": self.lost}
 
 
 def _caller_of(plain: Mapping[str, Any]) -> Caller:
     replies = {int(number): reply for number, reply in plain.get("replies", ())}
-    return Caller(plain["name"], int(plain["pid"]), str(plain["start"]), str(plain["boot"]), replies)
+    pid, start, boot = int(plain["pid"]), str(plain["start"]), str(plain["boot"])
+    left = math.inf if boot else time.monotonic() + RETURN_S  # it connects again by itself, if it lives
+    return Caller(plain["name"], pid, start, boot, replies, left=left, lost=plain.get("lost", {}))
 
 
 class LedgerService:
@@ -112,10 +122,10 @@ class LedgerService:
 
     Args:
         journal: of the plane.
-        segments: the usage of the plane's segments.
+        segments: the usage of the plane's bytes.
     """
 
-    def __init__(self, journal: LedgerJournal, segments: SegmentUsage) -> None:
+    def __init__(self, journal: LedgerJournal, segments: BlockUsage) -> None:
         self.ledger = new_ledger()
         self.callers: dict[str, Caller] = {}
         self._journal = journal
@@ -136,7 +146,7 @@ class LedgerService:
         self.ledger.take_freed()
         missing = self.segments.recover(self.ledger.locations())
         if missing:
-            logger.error("segments are missing, and the samples in them: %s", ", ".join(missing[:5]))
+            logger.error("bytes are missing, and the samples in them: %s", ", ".join(missing[:5]))
         return count
 
     def now(self) -> float:
@@ -181,6 +191,8 @@ class LedgerService:
             call = call._replace(begun=Latencies.begin(arguments), arguments=arguments)
         try:
             if call.operation == "put":
+                if self._tell(caller, call):
+                    return
                 self._journal.check_room()
                 self.segments.keep(call.arguments["location"])
             elif call.operation == "claim":
@@ -199,6 +211,17 @@ class LedgerService:
             self._latencies.forget(call.arguments["partition_id"])
         self._answer(caller, call, found, now)
         self._settle(now)
+
+    def _tell(self, caller: Caller, call: Call) -> bool:
+        """Refuse a put whose producer does not know yet that samples of it are lost."""
+        lost = caller.lost.pop(call.arguments["partition_id"], None)
+        if lost is None:
+            return False
+        what = f"{len(lost)} samples of this producer are lost with the node that held them, such as {few(lost)}"
+        error = LostError(what, hint="produce others in their place, and put these again", sample_ids=lost)
+        self._refuse(call, error)
+        caller.replies[call.number] = as_plain(error)  # in case the connection breaks now
+        return True
 
     def _give_up(self, caller: Caller, call: Call, now: float) -> None:
         """End the wait of an earlier put or claim, or release what the claim got; whether it had taken effect."""
@@ -300,6 +323,18 @@ class LedgerService:
         self.ledger.move(**move)
         return True
 
+    def lose(self, where: Mapping[str, Any]) -> None:
+        """The bytes at locations with these entries are gone: clear their samples, and tell their producers."""
+        now = self.now()
+        self._journal.add(["lose", now, where])
+        self._lose(where, now)
+        self._settle(now)
+
+    def _lose(self, where: Mapping[str, Any], now: float) -> None:
+        for owner, partition_id, ids in self.ledger.lose(where, now):
+            if owner in self.callers:
+                self.callers[owner].lost.setdefault(partition_id, []).extend(ids)
+
     def take_replies(self) -> list[Reply]:
         """Answers that may be sent: what they rest on is written first. Raises ``StorageError``."""
         self._journal.write()
@@ -365,6 +400,8 @@ class LedgerService:
             self.ledger.owner_gone(rest[0], now)
         elif kind == "move":
             self.ledger.move(**rest[0])
+        elif kind == "lose":
+            self._lose(rest[0], now)
         elif kind == "time":
             self.ledger.expire(now)
         self.ledger.take_settled()

@@ -26,7 +26,7 @@ from tunegym.dataplane.model import WEIGHT_VERSION
 if TYPE_CHECKING:
     from tunegym.dataplane.ledger.partition import Partition
 
-CONSUMED, ORPHANED = "consumed", "orphaned"
+CONSUMED, ORPHANED, LOST = "consumed", "orphaned", "lost"
 _SLACK = 1024
 
 
@@ -164,6 +164,10 @@ class Versions:
         samples.states[task][rows] = COVERED
         states, alive = samples.states[:, rows], samples.alive[rows]
         partition.clear(rows[alive & (states >= DONE).all(axis=0)], CONSUMED)
+        for row in rows[~alive & (states >= DONE).all(axis=0)].tolist():  # trained before its bytes were lost
+            if partition.condemned.get(row) == LOST:
+                partition.gone[LOST] -= 1
+                partition.gone[CONSUMED] += 1
         partition.remove(rows[~alive & (states != ACKED).all(axis=0)])  # cleared before, and kept only for this
         return len(rows)
 
@@ -179,8 +183,8 @@ class Versions:
         partition.end([lease for lease in partition.leases.known.values() if lease.task == task], attempt=False)
         rows = self._take(task, sorted(one for one in self.uncovered[task] if one > to_version))
         samples.states[task][rows] = FREE
-        lost = np.array([partition.condemned.get(row) == ORPHANED for row in rows.tolist()], dtype=bool)
-        gone, rows = rows[lost], rows[~lost]  # what another task's rewind orphaned doesn't come back
+        lost = np.array([partition.condemned.get(row) in (ORPHANED, LOST) for row in rows.tolist()], dtype=bool)
+        gone, rows = rows[lost], rows[~lost]  # what another task's rewind orphaned, or has no bytes, doesn't come back
         partition.remove(gone[(samples.states[:, gone] != ACKED).all(axis=0)])
         revived = rows[~samples.alive[rows]]
         partition.acked[task] -= len(rows) - len(revived)

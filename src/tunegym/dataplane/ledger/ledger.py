@@ -134,6 +134,18 @@ class Ledger:
         self._changed(partition, now)
         return len(retained) + int(alive.sum())
 
+    def lose(self, where: Mapping[str, Any], now: float) -> list[tuple[str, str, list[str]]]:
+        """The bytes at locations with these entries are gone: clear their samples as ``lost``.
+
+        Returns producer, partition and ids of the samples that were alive. A rewind does not bring them back; a commit
+        of the version that they were trained into counts them as consumed.
+        """
+        lost = []
+        for name, partition in self.partitions.items():
+            lost += [(owner, name, ids) for owner, ids in partition.lose(where).items()]
+            self._changed(partition, now)
+        return lost
+
     # claims -------------------------------------------------------------------------------------------
 
     def claim(self, request: Claim, now: float, deadline: float | None = None, *, wait: bool = False) -> Grant | Waiter:

@@ -29,7 +29,7 @@ from tunegym.dataplane.errors import (
     SpecError,
     TagError,
 )
-from tunegym.dataplane.ledger.leases import CONSUMED, ORPHANED, Lease, Leases, Versions, ends
+from tunegym.dataplane.ledger.leases import CONSUMED, LOST, ORPHANED, Lease, Leases, Versions, ends
 from tunegym.dataplane.ledger.queues import Groups, Queues
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiters
 from tunegym.dataplane.ledger.samples import ACKED, DONE, FREE, LEASED, RETIRED, UNKNOWN, Samples, TagBatch
@@ -374,7 +374,7 @@ class Partition:
         """Clear samples that are alive. Those that no commit covers yet are kept for a rewind."""
         if not len(rows):
             return
-        own = reason in self.gone or reason in (CLEARED, CONSUMED, ORPHANED, DEAD)
+        own = reason in self.gone or reason in (CLEARED, CONSUMED, ORPHANED, DEAD, LOST)
         reason = reason if own or len(self.gone) < _MOST_REASONS else OTHER
         samples = self.samples
         for task, states in enumerate(samples.states):
@@ -391,6 +391,24 @@ class Partition:
         self.condemned.update(dict.fromkeys(rows[kept].tolist(), reason))
         self.retained.update(dict.fromkeys(rows[spent].tolist()))
         self.remove(rows[~(kept | spent)])
+
+    def lose(self, where: Mapping[str, Any]) -> dict[str, list[str]]:
+        """The bytes at locations with these entries are gone: clear their samples. Returns the ids by producer."""
+        samples, known = self.samples, self.samples.blocks.known
+        numbers = [number for number, block in known.items() if where.items() <= block.location.items()]
+        rows = np.flatnonzero(np.isin(samples.block, numbers).any(axis=0)) if numbers else np.zeros(0, dtype=np.int64)
+        lost: dict[str, list[str]] = {}
+        for row in rows.tolist():
+            if samples.alive[row]:  # its producer is the one of its first put
+                first = min(number for number in samples.block[:, row].tolist() if number)
+                lost.setdefault(known[first].location["owner"], []).append(samples.names[row])
+            elif row in self.condemned:  # cleared before, and kept for a rewind
+                self.gone[self.condemned[row]] -= 1
+                self.gone[LOST] += 1
+                self.condemned[row] = LOST
+        self.remove(np.array([row for row in rows.tolist() if row in self.retained], dtype=np.int64))
+        self.clear(rows[samples.alive[rows]], LOST)
+        return lost
 
     def remove(self, rows: np.ndarray) -> None:
         """Forget cleared samples for good."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tunegym.dataplane.encoding import Column
 from tunegym.dataplane.storage import BlockGoneError, Location
@@ -27,13 +27,17 @@ class MemoryStorage:
         """See ``Storage.settle``."""
 
     def read(self, location: Location) -> Mapping[str, Column]:
-        """See ``Storage.read``."""
+        """All columns of one write."""
         try:
             return self._blocks[location["block"]]
         except KeyError:
             raise BlockGoneError(
                 "the bytes are gone", hint="the samples were cleared or written again: locate them"
             ) from None
+
+    def read_many(self, wanted: Sequence[tuple[Location, Sequence[str]]]) -> list[Mapping[str, Column]]:
+        """See ``Storage.read_many``."""
+        return [self.read(location) for location, _ in wanted]
 
     def free(self, locations: Iterable[Location]) -> None:
         """See ``Storage.free``."""

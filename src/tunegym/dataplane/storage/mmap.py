@@ -14,7 +14,7 @@ import os
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,8 +92,12 @@ class MmapStorage:
                 self._settle(segment, location["at"])
 
     def read(self, location: Location) -> Mapping[str, Column]:
-        """See ``Storage.read``."""
+        """All columns of one write."""
         return self._maps.find(location["segment"]).block(location["at"], location["nbytes"])
+
+    def read_many(self, wanted: Sequence[tuple[Location, Sequence[str]]]) -> list[Mapping[str, Column]]:
+        """See ``Storage.read_many``."""
+        return [self.read(location) for location, _ in wanted]
 
     def free(self, locations: Iterable[Location]) -> None:
         """See ``Storage.free``: blocks of this client that the ledger refused. It frees the others itself."""
