@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import random
 import signal
@@ -22,6 +23,7 @@ import psutil
 import pytest
 from gymnasium.utils import seeding
 from hypothesis import HealthCheck, settings
+from tests.ray_cluster import ThreeNodes, three_nodes
 from typer.testing import CliRunner
 
 from tunegym.cli.main import app
@@ -125,6 +127,23 @@ def mount() -> Iterator[Callable[[Path, str], Path]]:
             return folder
 
         yield mount_at
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[ThreeNodes]:
+    """A Ray cluster of three nodes, for drivers of their own."""
+    with three_nodes() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def ray_connected(ray_cluster: ThreeNodes) -> Iterator[str]:
+    """The address of the cluster that this process is connected to: runners needn't connect again."""
+    import ray
+
+    ray.init(address=ray_cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    yield ray_cluster.address
+    ray.shutdown()
 
 
 @pytest.fixture

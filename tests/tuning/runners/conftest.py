@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import shutil
 import tempfile
 import uuid
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 from tests.conftest import MISSING
-from tests.tuning.runners.ray_cluster import ThreeNodes, three_nodes
 from tools import slurm_cluster
 from tools.slurm_cluster import SlurmCluster
 
@@ -49,20 +47,3 @@ def runner_on(token: str | None = None, slots: int = 1, **settings: Any) -> Slur
     """A runner that asks the queue often."""
     config = SlurmConfig(**{"poll_interval_s": 0.5, **settings})
     return SlurmRunner(token or uuid.uuid4().hex, slots, config)
-
-
-@pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[ThreeNodes]:
-    """A Ray cluster of three nodes, for drivers of their own."""
-    with three_nodes() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def ray_connected(ray_cluster: ThreeNodes) -> Iterator[str]:
-    """The address of the cluster that this process is connected to: runners needn't connect again."""
-    import ray
-
-    ray.init(address=ray_cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-    yield ray_cluster.address
-    ray.shutdown()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.config.conftest import GOOD
-from tests.tuning.runners.ray_cluster import ThreeNodes
+from tests.ray_cluster import ThreeNodes
 
 from tunegym import scenario
 from tunegym.core.errors import RunnerError

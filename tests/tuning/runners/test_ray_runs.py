@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.tuning.runners.ray_cluster import ThreeNodes, three_nodes
+from tests.ray_cluster import ThreeNodes, three_nodes
 
 from tunegym.core.files import dump_toml
 from tunegym.core.processes import marked

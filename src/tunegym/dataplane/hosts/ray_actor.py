@@ -123,6 +123,9 @@ class _Server(Server):
         """Stop listening."""
         self._listener.close()
 
+    def _in_use(self) -> bool:
+        return super()._in_use() or bool(self._service.callers)  # these come back after a restart
+
     def _tidy(self) -> None:
         """Clear the samples of units that are gone, and free what clients that are gone have left."""
         for unit in self._units.take_lost():
@@ -238,11 +241,13 @@ class _Cluster:
     def layout(self) -> Layout:
         """Where the bytes are. Raises ``DataPlaneError``."""
         try:
-            return self._ask(self._find().layout, 10.0)
+            return self._ask(self._find().layout, START_S)
         except ConnectionError as error:
             raise StorageError(f"the plane's ledger does not answer: {error}") from error
 
     def _find(self) -> Any:
+        if not self.ray.is_initialized():  # Ray would start another cluster
+            raise NoPlaneError("this process has left the Ray cluster", hint="call ray.shutdown() after plane.close()")
         try:
             return self.ray.get_actor(**self._options)
         except ValueError:
@@ -261,7 +266,8 @@ class _Cluster:
         folder = self._settings.journal or str(Path(tempfile.gettempdir()) / f"tunegym-tq-{plane}")
         nodes = [one for one in self.ray.nodes() if one["Alive"]]
         heads = [one["NodeID"] for one in nodes if "node:__internal_head__" in one["Resources"]]
-        options = {**self._options, "lifetime": "detached", "get_if_exists": True, "num_cpus": 0, "max_restarts": -1}
+        options = {**self._options, "lifetime": "detached", "get_if_exists": True, "num_cpus": 0}
+        options |= {"max_restarts": -1, "max_task_retries": -1}
         strategy = NodeAffinitySchedulingStrategy(heads[0], soft=False) if heads else "DEFAULT"
         actor = self.ray.remote(LedgerActor).options(**options, scheduling_strategy=strategy)
         return actor.remote(plane, self._settings, folder, self._linger_s)

@@ -118,7 +118,7 @@ class Server:
             if self._service.move():
                 pause = 0.0
             self._deliver()  # all that was heard is in the journal now
-            if len(self._selector.get_map()) > 1:  # not only the listener
+            if self._in_use():
                 self._idle_since = time.monotonic()
             elif time.monotonic() - self._idle_since > self._linger_s:
                 return
@@ -131,6 +131,9 @@ class Server:
                     self._send(key.data)
                 else:
                     self._read(key.data)
+
+    def _in_use(self) -> bool:
+        return len(self._selector.get_map()) > 1  # not only the listener
 
     def _look(self) -> bool:
         """Every now and then: end the claims of dead clients, and free segments. False if the plane is gone."""

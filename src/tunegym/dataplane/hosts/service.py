@@ -103,6 +103,14 @@ class Caller:
         for one in [one for one in self.replies if one < number and one not in pending]:
             del self.replies[one]
 
+    def tell(self, number: int, partition_id: str) -> LostError:
+        """Answer a put with its samples that are lost; the answer is kept like one that took effect."""
+        lost = self.lost.pop(partition_id)
+        what = f"{len(lost)} samples of this producer are lost with the node that held them: {few(lost)}"
+        error = LostError(what, hint="produce others in their place, and put these again", sample_ids=lost)
+        self.replies[number] = as_plain(error)
+        return error
+
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
         kept = [[number, reply] for number, reply in self.replies.items()]
@@ -214,13 +222,11 @@ class LedgerService:
 
     def _tell(self, caller: Caller, call: Call) -> bool:
         """Refuse a put whose producer does not know yet that samples of it are lost."""
-        lost = caller.lost.pop(call.arguments["partition_id"], None)
-        if lost is None:
+        partition_id = call.arguments["partition_id"]
+        if partition_id not in caller.lost:
             return False
-        what = f"{len(lost)} samples of this producer are lost with the node that held them, such as {few(lost)}"
-        error = LostError(what, hint="produce others in their place, and put these again", sample_ids=lost)
-        self._refuse(call, error)
-        caller.replies[call.number] = as_plain(error)  # in case the connection breaks now
+        self._journal.add(["told", self.now(), caller.name, call.number, partition_id])
+        self._refuse(call, caller.tell(call.number, partition_id))
         return True
 
     def _give_up(self, caller: Caller, call: Call, now: float) -> None:
@@ -400,6 +406,9 @@ class LedgerService:
             self.ledger.owner_gone(rest[0], now)
         elif kind == "move":
             self.ledger.move(**rest[0])
+        elif kind == "told":
+            name, number, partition_id = rest
+            self.callers[name].tell(number, partition_id)
         elif kind == "lose":
             self._lose(rest[0], now)
         elif kind == "time":
