@@ -4,7 +4,6 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(VENV)/.core
 DEV    := $(VENV)/.dev
-PEERS  := $(VENV)/.peers
 JOBS   ?= auto
 
 .PHONY: help demo test test-slow lint format weight bench chaos clean
@@ -26,11 +25,6 @@ $(DEV): $(BIN)/python pyproject.toml constraints.txt
 	@echo "setting up: the development packages"
 	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	@touch $@ $(CORE)
-
-$(PEERS): $(DEV)
-	@echo "setting up: the data plane's peers, for benchmarks only"
-	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,peers]'
-	@touch $@
 
 demo: $(CORE)    ## a real tuning job of about a minute: compression settings on generated data
 	@$(BIN)/tunegym run examples/compression/compression.toml
@@ -65,7 +59,7 @@ format: $(DEV)   ## let ruff format the code
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-bench: $(PEERS) slurm ## us and the peer side by side: CPU time, what searches find, what pruners save, who learns, live systems, data planes, runners
+bench: $(DEV) slurm ## us and the peer side by side: CPU time, what searches find, what pruners save, who learns, live systems, data planes, runners
 	@$(BIN)/python -m benchmarks.trial_overhead
 	@$(BIN)/python -m benchmarks.env_overhead
 	@$(BIN)/python -m benchmarks.search

@@ -34,7 +34,8 @@ def measured(quick: bool) -> Iterator[Line]:
     missing = [name for name in ("ray", "tensordict", "transfer_queue") if find_spec(name) is None]
     if missing:
         print(
-            f"no peers beside ours: {', '.join(missing)} not installed (pip install 'tunegym[peers]')", file=sys.stderr
+            f"no peers beside ours: {', '.join(missing)} not installed (pip install 'tunegym[cluster]')",
+            file=sys.stderr,
         )
     with contextlib.ExitStack() as stack:
         passes = {"ours": _ours(stack)}

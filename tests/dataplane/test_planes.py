@@ -55,7 +55,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def test_wrong_urls_are_refused(how: Callable[..., DataPlaneClient]) -> None:
     wrong: dict[str, list[Any]] = {
         "write memory://name": [None, b"memory://x", "", "/tmp/plane", "mmap:///\ud800"],
-        "known: memory, mmap": ["tq://x"],
+        "known: memory, mmap, tq": ["nope://x"],
         "write for example memory://rollouts": ["memory://"],
         "three slashes": ["mmap://", "mmap://plane", "mmap://host/plane", "mmap:///a\0b"],
     }

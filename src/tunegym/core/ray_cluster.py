@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import logging
 import os
 import re
@@ -25,10 +26,9 @@ class RayConnection:
     A process has one connection to Ray. All objects of this class share it, and the last one that closes ends it.
 
     Args:
-        address: of the cluster; None for one on this machine.
-        scratch: a folder for the processes of a cluster that is started here, with what removes it.
+        scratch: the folder of a cluster that is started here, with what removes it.
         error: the class of errors.
-        num_cpus: of a cluster that is started here; None for as many as the machine has.
+        num_cpus: of a cluster that is started here; None for those of the machine.
 
     Attributes:
         ray: the package, once connected.
@@ -48,17 +48,14 @@ class RayConnection:
     ) -> None:
         self.ray: Any = None
         self.head = ""
-        self._address = address
-        self._scratch = scratch
-        self._error = error
-        self._num_cpus = num_cpus
+        self._address, self._scratch, self._error, self._num_cpus = address, scratch, error, num_cpus
 
     def connect(self) -> None:
         """Connect, if that wasn't done. Raises the error: the cluster can't be reached."""
         with self._lock:
             if self.ray is not None:
                 return
-            ray = import_ray(self._error)
+            ray = import_extra("ray", "ray", self._error)
             if is_first := not ray.is_initialized():
                 with contextlib.ExitStack() as cleanup:
                     # A thread for the life of the connection: the processes of a cluster of our own end with the thread
@@ -111,13 +108,12 @@ class RayConnection:
         return [node for node in self.ray.nodes() if node["Alive"]]
 
 
-def import_ray(error: type[TunegymError]) -> Any:
-    """The package. Raises the error if it isn't installed."""
+def import_extra(package: str, extra: str, error: type[TunegymError]) -> Any:
+    """A package. Raises the error, which names the extra, if it isn't installed."""
     try:
-        import ray
+        return importlib.import_module(package)
     except ImportError as missing:
-        raise error(f"this needs the package ray: {missing}", hint="pip install 'tunegym[ray]'") from None
-    return ray
+        raise error(f"this needs the package {package}: {missing}", hint=f"pip install 'tunegym[{extra}]'") from None
 
 
 def call_at(address: str, timeout_s: float) -> None:

@@ -51,12 +51,10 @@ class LeaseLostError(DataPlaneError):
 
 
 class LostError(DataPlaneError):
-    """Samples that this client put are lost: the node that held their bytes is gone. Raised once, by its next put.
-
-    That put has no effect: put it again. The lost samples are cleared as ``lost``.
+    """Samples that this client put are lost with a node. Raised once, by its next put, which has no effect.
 
     Attributes:
-        sample_ids: the lost samples. Produce others in their place, under new ids.
+        sample_ids: which ones. Produce others in their place, under new ids, and put again.
     """
 
 

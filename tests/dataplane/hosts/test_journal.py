@@ -319,3 +319,31 @@ def test_a_host_that_does_not_run_ends_no_lease(tmp_path: Path, monkeypatch: pyt
     host = Service(tmp_path)
     assert run(host, 55.0) == 2
     assert run(host, 6.0) == 0
+
+
+@pytest.mark.parametrize("rotate_bytes", [1 << 30, 1], ids=["journal", "snapshot"])
+def test_producer_is_told_once_what_is_lost(tmp_path: Path, rotate_bytes: int) -> None:
+    """Whenever the host dies: before it tells, or before the producer has the answer."""
+
+    def put(host: Service, name: str) -> Any:
+        location = {**LOCATION, "at": ord(name), "unit": name, "owner": "me"}
+        return host.call("put", partition_id="p", sample_ids=[name], shapes={"tokens": ("int64", 1)}, location=location)
+
+    host = Service(tmp_path, rotate_bytes)
+    for name in "abc":
+        assert put(host, name) == {"epoch": 0}
+    for unit in "ab":
+        host.service.lose({"unit": unit})
+    host.service.take_replies()
+    host.service.close()
+    host = Service(tmp_path, rotate_bytes)
+    assert host.call("stats")["p"]["gone"] == {"lost": 2}
+    told, number = put(host, "d"), host.number
+    assert (told["error"], told["sample_ids"]) == ("LostError", ("a", "b"))
+    host.service.close()
+    host = Service(tmp_path, rotate_bytes)
+    host.service.call(Call("me", number, [], "put", {"partition_id": "p"}), 0.0)
+    (again,) = host.replies().values()
+    assert (again["error"], list(again["sample_ids"])) == ("LostError", ["a", "b"])
+    assert put(host, "d") == {"epoch": 0}
+    assert host.claim(2)["sample_ids"] == ["c", "d"]

@@ -36,7 +36,8 @@ class Desk:
     def put(self, ids: Sequence[str], fields: Sequence[str] = ("x",), wait: bool = False, **more: Any) -> Any:
         self.blocks += 1
         shapes = more.pop("shapes", {name: SHAPES[name] for name in fields})
-        request = Put("p", list(ids), shapes, {"n": self.blocks}, 10, **more)
+        location = {"n": self.blocks, **more.pop("location", {})}
+        request = Put("p", list(ids), shapes, location, 10, **more)
         return self.ledger.put(request, self.now, wait=wait)
 
     def claim(self, most: int = 2, least: int | None = None, timeout_s: float | None = None, **more: Any) -> Any:
@@ -374,6 +375,37 @@ def test_rewind_keeps_samples_without_an_integer_version(desk: Desk) -> None:
 def buckets(found: dict[str, Any]) -> dict[float, int]:
     """The counts that are not 0, by the upper end of the bucket."""
     return {end: count for end, count in zip([*found["bounds"], float("inf")], found["counts"], strict=True) if count}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_lost_bytes(desk: Desk, restarts: bool) -> None:
+    """A sample with any lost field is cleared, whatever its state; a rewind does not bring it back."""
+    desk.ledger.delete("p")
+    desk.ledger.register(replace(desk.spec, tasks=("train",)))
+    here, there = {"unit": 1, "owner": "actor"}, {"unit": 2, "owner": "other"}
+    desk.put("abcdef", location=here)
+    desk.put("ghi", location=there)
+    desk.put("gf", ["y"], location={"unit": 1, "owner": "judge"})
+    desk.train(2, 1)  # a and b, which a commit covers
+    desk.train(2, 2)  # c and d, which none covers
+    desk.clear("c", "stale")
+    held = desk.claim(3)  # e, f and g
+    waiting = desk.wait(1, where=Tag("weight_version") == 0)
+    lost = desk.ledger.lose({"unit": 1}, desk.now)
+    assert lost == [("actor", "p", list("abdef")), ("other", "p", ["g"])]
+    assert desk.ledger.lose({"unit": 1}, desk.now) == []
+    if restarts:
+        desk.restart()
+    assert (desk.stats["gone"], desk.stats["alive"]) == ({"lost": 7}, 2)
+    with pytest.raises(errors.LeaseLostError):
+        desk.ack(held)
+    assert not waiting.settled
+    assert desk.ledger.commit("p", "train", 1, desk.now) == 2
+    assert desk.stats["gone"] == {"lost": 5, "consumed": 2}
+    assert desk.rewind(1) == (0, 0)
+    assert (desk.stats["gone"], desk.stats["resident"]) == ({"lost": 5, "consumed": 2}, 2)
+    assert desk.claim(2).sample_ids == ["h", "i"]
+    assert len(desk.ledger.locations()) == 1
 
 
 def test_reasons_after_256_count_as_other(desk: Desk) -> None:

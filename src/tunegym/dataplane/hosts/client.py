@@ -44,8 +44,6 @@ GRACE_S = 0.7
 """How long after the end of a put's or claim's wait the client waits for the host's answer."""
 ABANDON_S = 0.5
 """How long the client waits until the host has given up an abandoned call, or released its claims."""
-STAY_S = 2.0
-"""How often a client looks whether it is connected, where the host can't see its process."""
 _RETRY_S = 0.05
 _LOOK_S = 1.0
 _TRANSIENT = (ConnectionError, BlockingIOError, TimeoutError, ConnectionClosedError, WireError)
@@ -363,14 +361,11 @@ class SocketHost:
                 del self._calls[call.number]
 
     def stay_connected(self) -> None:
-        """Connect again by itself, also without calls: for a host that can't see whether this process lives."""
-        threading.Thread(target=self._stay, name="tunegym-dataplane-stay", daemon=True).start()
-
-    def _stay(self) -> None:
+        """For a thread: connect again, also without calls, where the host can't see whether this process lives."""
         while not self._closed:
             with contextlib.suppress(DataPlaneError):
                 self.call("specs", {})
-            time.sleep(STAY_S)
+            time.sleep(2 * _LOOK_S)
 
     def close(self) -> None:
         """See ``Host``. A host that does not answer gives the claims back when it sees the end of the connection."""

@@ -88,10 +88,7 @@ class Caller:
     lost: dict[str, list[str]] = field(default_factory=dict)  # by partition, its samples that it must be told are lost
 
     def alive(self) -> bool:
-        """Whether its process lives. One elsewhere can't be seen: the end of its connection decides.
-
-        That is one in another container, or on another node (it says no boot).
-        """
+        """Whether its process lives. In another container or node (no boot) the end of its connection decides."""
         if self.boot == boot_id():
             return process_start_time(self.pid) == self.start
         if self.boot and self.boot.partition("/")[0] != boot_id().partition("/")[0]:
@@ -114,8 +111,8 @@ class Caller:
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
         kept = [[number, reply] for number, reply in self.replies.items()]
-        process = {"pid": self.pid, "start": self.start, "boot": self.boot}
-        return {"name": self.name, **process, "replies": kept, "lost": self.lost}
+        more = {"replies": kept, "lost": self.lost}
+        return {"name": self.name, "pid": self.pid, "start": self.start, "boot": self.boot, **more}
 
 
 def _caller_of(plain: Mapping[str, Any]) -> Caller:
@@ -199,10 +196,11 @@ class LedgerService:
             call = call._replace(begun=Latencies.begin(arguments), arguments=arguments)
         try:
             if call.operation == "put":
-                if self._tell(caller, call):
-                    return
                 self._journal.check_room()
                 self.segments.keep(call.arguments["location"])
+                if (partition_id := call.arguments["partition_id"]) in caller.lost:
+                    self._journal.add(["told", now, caller.name, call.number, partition_id])
+                    raise caller.tell(call.number, partition_id)
             elif call.operation == "claim":
                 self._journal.check_room(_FOR_ROOM)
             found = perform(self.ledger, call.operation, call.arguments, now, wait=wait_s is None or wait_s > 0)
@@ -219,15 +217,6 @@ class LedgerService:
             self._latencies.forget(call.arguments["partition_id"])
         self._answer(caller, call, found, now)
         self._settle(now)
-
-    def _tell(self, caller: Caller, call: Call) -> bool:
-        """Refuse a put whose producer does not know yet that samples of it are lost."""
-        partition_id = call.arguments["partition_id"]
-        if partition_id not in caller.lost:
-            return False
-        self._journal.add(["told", self.now(), caller.name, call.number, partition_id])
-        self._refuse(call, caller.tell(call.number, partition_id))
-        return True
 
     def _give_up(self, caller: Caller, call: Call, now: float) -> None:
         """End the wait of an earlier put or claim, or release what the claim got; whether it had taken effect."""
@@ -329,17 +318,15 @@ class LedgerService:
         self.ledger.move(**move)
         return True
 
-    def lose(self, where: Mapping[str, Any]) -> None:
+    def lose(self, where: Mapping[str, Any], again: float | None = None) -> None:
         """The bytes at locations with these entries are gone: clear their samples, and tell their producers."""
-        now = self.now()
-        self._journal.add(["lose", now, where])
-        self._lose(where, now)
-        self._settle(now)
-
-    def _lose(self, where: Mapping[str, Any], now: float) -> None:
+        now = self.now() if again is None else again
+        if again is None:
+            self._journal.add(["lose", now, where])
         for owner, partition_id, ids in self.ledger.lose(where, now):
             if owner in self.callers:
                 self.callers[owner].lost.setdefault(partition_id, []).extend(ids)
+        self._settle(now)
 
     def take_replies(self) -> list[Reply]:
         """Answers that may be sent: what they rest on is written first. Raises ``StorageError``."""
@@ -407,10 +394,9 @@ class LedgerService:
         elif kind == "move":
             self.ledger.move(**rest[0])
         elif kind == "told":
-            name, number, partition_id = rest
-            self.callers[name].tell(number, partition_id)
+            self.callers[rest[0]].tell(*rest[1:])
         elif kind == "lose":
-            self._lose(rest[0], now)
+            self.lose(rest[0], now)
         elif kind == "time":
             self.ledger.expire(now)
         self.ledger.take_settled()

@@ -135,10 +135,9 @@ class Ledger:
         return len(retained) + int(alive.sum())
 
     def lose(self, where: Mapping[str, Any], now: float) -> list[tuple[str, str, list[str]]]:
-        """The bytes at locations with these entries are gone: clear their samples as ``lost``.
+        """The bytes at locations with these entries are gone: clear their samples, whose producers and ids it returns.
 
-        Returns producer, partition and ids of the samples that were alive. A rewind does not bring them back; a commit
-        of the version that they were trained into counts them as consumed.
+        A rewind does not bring them back. A commit of what they were trained into counts them as consumed.
         """
         lost = []
         for name, partition in self.partitions.items():

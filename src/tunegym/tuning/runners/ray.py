@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tunegym.core.errors import RunnerError
-from tunegym.core.ray_cluster import RayConnection, call_at, import_ray
+from tunegym.core.ray_cluster import RayConnection, call_at, import_extra
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import Job, JobHandle, JobResult, ReportCallback, what_runs
 from tunegym.tuning.runners import ray_host
@@ -122,7 +122,7 @@ class RayRunner:
             if (most := experiment.most_nodes) > 1:
                 what = f"{experiment.name}: num_nodes = {most}, but a trial runs on one node of a Ray cluster"
                 raise RunnerError(what, hint="leave num_nodes out, or let the command itself use the cluster")
-        import_ray(RunnerError)
+        import_extra("ray", "ray", RunnerError)
         if self._config.address is not None:  # one of our own would only be started to be asked
             self._cluster.connect()
             if misfit := self._misfit():
