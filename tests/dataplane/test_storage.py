@@ -104,6 +104,7 @@ def test_freed_bytes_are_gone_but_views_stay(each: Storage, folder: Path) -> Non
         usage, each = SegmentUsage(folder), MmapStorage(folder)
         usage.recover([location])
         usage.free([location])
+        usage.sweep()
     each.free([location])
     each.trim()
     with pytest.raises(BlockGoneError):
@@ -148,6 +149,19 @@ def test_space_comes_back(storage: MmapStorage, usage: SegmentUsage, folder: Pat
     assert names(folder) == []
 
 
+def test_a_segment_with_room_is_used_again(storage: MmapStorage, usage: SegmentUsage, folder: Path) -> None:
+    """Also if nothing in it is needed at times. If its producer is idle, it goes, and the next put finds another."""
+    segments = []
+    for number in range(3):
+        location = put(storage, usage, number)
+        segments.append(location["segment"])
+        usage.free([location])
+    assert names(folder) == segments[:1] == segments[1:2] == segments[2:]
+    usage.sweep()
+    assert names(folder) == []
+    assert value(storage, put(storage, usage, 9)) == 9
+
+
 def test_a_put_on_its_way_keeps_its_segment(storage: MmapStorage, usage: SegmentUsage, folder: Path) -> None:
     """Written and not yet known to the ledger, while other puts fill the segment and are freed."""
     waiting, _ = storage.write("p", {"a": encode(np.full(MB, 7, dtype=np.uint8))})
@@ -157,6 +171,7 @@ def test_a_put_on_its_way_keeps_its_segment(storage: MmapStorage, usage: Segment
     storage.settle(waiting)
     assert value(storage, waiting) == 7
     usage.free([waiting])
+    usage.sweep()
     assert waiting["segment"] not in names(folder)
 
 
@@ -231,6 +246,7 @@ def test_a_killed_producer(storage: MmapStorage, usage: SegmentUsage, folder: Pa
     with pytest.raises(StorageError):
         storage.read({**kept, "at": kept["at"] + kept["nbytes"] + 64})
     usage.free([kept])
+    usage.sweep()
     assert names(folder) == []
 
 

@@ -102,10 +102,9 @@ class Column:
             return _of_rows([(row, self.dtype) for row in self.raw_rows(places)])
         from tunegym.dataplane import objects
 
-        text, bounds = self.values, self._bounds
+        text, bounds, leaves = self.values, self._bounds, self.buffers[2][0]
         texts = [text[bounds[place] : bounds[place + 1]].tobytes() for place in places]
-        parts = objects.copy(texts, self.buffers[2][0])
-        return Column("object", len(texts), "object", (), tuple((part,) for part in parts))
+        return Column("object", len(texts), "object", (), tuple((part,) for part in objects.copy(texts, leaves)))
 
     # values -------------------------------------------------------------------------------------------
 

@@ -90,9 +90,7 @@ def _save_partition(partition: Partition) -> dict[str, Any]:
             for tag, values in tags.values.items()
         },
         "last_block": samples.blocks.last,
-        "blocks": [
-            [number, one.location, one.nbytes, one.cells, one.live] for number, one in samples.blocks.known.items()
-        ],
+        "blocks": [[at, one.location, one.nbytes, one.cells, one.live] for at, one in samples.blocks.known.items()],
         "grouped": partition.groups.used,
         "groups": [
             [at, one.name, one.expected, list(one.members), one.away] for at, one in partition.groups.known.items()

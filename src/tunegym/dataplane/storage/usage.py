@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,6 +38,7 @@ class _Segment:
 
     blocks: set[int] = field(default_factory=set)  # where they are
     live_bytes: int = 0  # of the live blocks
+    end: int = 0  # where another block like the last one would end
     dead_bytes: Counter[str] = field(default_factory=Counter)  # by partition; not of blocks before this host started
     size: int = 0  # on the disk, once its producer has let go of it; 0 before
     sparse: bool = False  # less than half of it was needed at the last look
@@ -76,6 +78,7 @@ class SegmentUsage:
         if location["at"] not in segment.blocks:
             segment.blocks.add(location["at"])
             segment.live_bytes += location["nbytes"]
+            segment.end = max(segment.end, location["at"] + 2 * location["nbytes"])
             self._open(segment)
 
     def _open(self, segment: _Segment) -> None:
@@ -98,7 +101,7 @@ class SegmentUsage:
                 self.dead_bytes[partition_id] += nbytes if segment.size else 0
             else:
                 self._open(self._segments.pop(name))
-                self._unlink(name)
+                self._unlink(name, segment.end)
 
     def recover(self, locations: Iterable[Location]) -> list[str]:
         """Start with exactly these blocks; the names of missing segments."""
@@ -176,7 +179,8 @@ class SegmentUsage:
             return {entry.name for entry in os.scandir(self._folder) if is_segment(entry.name)}
         return set()
 
-    def _unlink(self, name: str) -> None:
+    def _unlink(self, name: str, end: float = math.inf) -> None:
+        """Unlink a segment, unless a block is on the way, or its producer may soon add one that ends there."""
         if not is_segment(name):
             return
         path = self._folder / name
@@ -184,8 +188,9 @@ class SegmentUsage:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with contextlib.suppress(OSError):
-                    os.pwrite(descriptor, b"\1", RETIRED_AT)
-                path.unlink(missing_ok=True)
+                if os.fstat(descriptor).st_size < end:
+                    with contextlib.suppress(OSError):
+                        os.pwrite(descriptor, b"\1", RETIRED_AT)
+                    path.unlink(missing_ok=True)
             finally:
                 os.close(descriptor)
