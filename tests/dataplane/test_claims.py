@@ -117,3 +117,29 @@ def test_plainly_acked_samples_can_be_read_until_a_put_needs_their_room(plane: D
         plane.get_samples(claimed.slice(2))
     found = plane.stats()["small"]
     assert (found["resident"], found["retained"], found["gone"]) == (2, 0, {"consumed": 4})
+
+
+def test_listed_samples(plane: DataPlaneClient) -> None:
+    put(plane, named(4), tags=[{"score": at} for at in range(4)])
+    claimed = plane.claim_meta(P, "train", ["tokens"], 3)
+    plane.release(claimed.slice(0, 1))
+    plane.ack(claimed.slice(1, 2), version=1)
+    plane.write_tags(P, ["s-0", "s-3"], [{"seen": True}, {}])
+    plane.write_tags(P, named(4), {"seen": True, "by": "me"})
+    plane.clear_samples(P, ["s-3"])
+    found = plane.list_samples(P)
+    assert [one["state"]["train"] for one in found] == ["free", "acked", "leased"]
+    assert found[0] == {
+        "sample_id": "s-0",
+        "tags": {"score": 0, "seen": True, "by": "me"},
+        "fields": ["tokens"],
+        "state": {"train": "free", "judge": "free"},
+        "attempts": {"train": 1, "judge": 0},
+    }
+    for task in ("train", "judge"):
+        plane.ack(plane.claim_meta(P, task, ["tokens"], 1, where=Tag("score") == 0))
+    assert [one["sample_id"] for one in plane.list_samples(P, Tag("score") < 2)] == ["s-0", "s-1"], "retained, too"
+    assert [one["sample_id"] for one in plane.list_samples(P, limit=1)] == ["s-0"]
+    with pytest.raises(errors.TagError) as told:
+        plane.list_samples(P, Tag("by") > 3)
+    assert told.value.sample_ids == ("s-0", "s-1", "s-2")

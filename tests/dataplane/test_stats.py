@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from tests.conftest import Cli
 from tunegym.cli import plane as module
 from tunegym.cli.plane import Look, table
 from tunegym.dataplane import DataPlaneClient, connect
-from tunegym.dataplane.metrics import PREFIX, PlaneCollector, prometheus_text
+from tunegym.dataplane.metrics import PREFIX, PlaneCollector, prometheus_text, serve_metrics
 
 
 @pytest.fixture
@@ -70,6 +71,18 @@ def test_metrics(plane: DataPlaneClient) -> None:
     assert {key: found[key] for key in expected} == expected
     assert ("capacity_samples", frozenset({("partition", "q")})) not in found, "there is no limit"
     assert prometheus_text({}) == ""
+
+
+def test_metrics_over_http(plane: DataPlaneClient) -> None:
+    server = serve_metrics(plane.stats)
+    try:
+        assert server.server_address[0] == "127.0.0.1"
+        with urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
+            found = parsed(answer.read().decode())
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert found["samples_produced_total", frozenset({("partition", "p")})] == 4
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))

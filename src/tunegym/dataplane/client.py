@@ -228,11 +228,24 @@ class DataPlaneClient:
             else:
                 self._storage.free([location])
 
-    def write_tags(self, meta: BatchMeta) -> None:
-        """Store the tags of a batch, as ``stamp_tags`` changed them."""
-        if model.checked_meta(meta).tags is not None and meta.size:
-            tags = model.checked_tags(meta.tags, meta.size)
-            self._call("write_tags", partition_id=meta.partition_id, sample_ids=list(meta.sample_ids), tags=tags)
+    def write_tags(self, partition_id: str, sample_ids: Sequence[str], tags: Tags | Sequence[Tags]) -> None:
+        """Set tags of existing samples, without any field: one mapping for each sample, or one for all."""
+        checked_name("partition_id", partition_id)
+        ids = checked_names("sample_ids", sample_ids, SampleError)
+        plain = model.checked_tags(tags, len(ids))
+        self._call("write_tags", partition_id=partition_id, sample_ids=ids, tags=plain)
+
+    def list_samples(
+        self, partition_id: str, where: Predicate | None = None, limit: int = 1000
+    ) -> list[dict[str, Any]]:
+        """The samples that can be read, the oldest first, at most ``limit``: for looking, not for claiming.
+
+        Each has ``sample_id``, ``tags``, ``fields``, and by task its ``state`` (``free``, ``leased``, ``acked`` or
+        ``committed``) and its ``attempts``.
+        """
+        checked_name("partition_id", partition_id)
+        most = checked_integer("limit", limit, 1)
+        return self._call("list_samples", partition_id=partition_id, where=_plain(where), limit=most)
 
     def clear_samples(self, partition_id: str, sample_ids: Iterable[str], reason: str | None = None) -> int:
         """Delete samples and their bytes; how many were deleted. Samples that are gone already are ignored.
@@ -271,10 +284,6 @@ class DataPlaneClient:
         """
         began, handle = time.monotonic(), _HANDLE.get() or Handle()
         self._check_process()
-        if where is not None and not isinstance(where, Predicate):
-            raise SpecError(
-                f"where is {where!r:.60}, not a predicate", hint='write for example Tag("weight_version") >= 3'
-            )
         if not isinstance(order, TagOrder) and not (isinstance(order, str) and order in ("oldest", "newest")):
             raise SpecError(f"order is {order!r:.60}", hint='give "oldest", "newest" or Tag(name).desc()')
         fields = checked_names("required_fields", required_fields)
@@ -289,7 +298,7 @@ class DataPlaneClient:
             "min_batch": least,
             "owner": self._owner,
             "lease_s": self._lease_s,
-            "where": None if where is None else where.plain(),
+            "where": _plain(where),
             "order": order.plain() if isinstance(order, TagOrder) else order,
             BEGAN: began,
         }
@@ -489,6 +498,13 @@ class Producer:
 
 def _tuple(values: Iterable[T] | None) -> tuple[T, ...] | None:
     return None if values is None else tuple(values)
+
+
+def _plain(where: Predicate | None) -> list[Any] | None:
+    """A predicate for the host. Raises ``SpecError``."""
+    if where is not None and not isinstance(where, Predicate):
+        raise SpecError(f"where is {where!r:.60}, not a predicate", hint='write for example Tag("weight_version") >= 3')
+    return None if where is None else where.plain()
 
 
 def _task(partition_id: str, task_name: str) -> dict[str, str]:

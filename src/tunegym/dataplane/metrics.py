@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from tunegym.dataplane.errors import DataPlaneError
 
 if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
     from prometheus_client import Metric
 
 PREFIX = "tunegym_dataplane_"
@@ -79,10 +81,22 @@ class PlaneCollector:
 
 def prometheus_text(stats: Mapping[str, Any]) -> str:
     """``DataPlaneClient.stats()`` in Prometheus' text format; empty without partitions."""
-    client = _client()
-    registry = client.CollectorRegistry(auto_describe=False)
-    registry.register(PlaneCollector(lambda: stats))
-    return client.generate_latest(registry).decode()
+    return _client().generate_latest(_registry(lambda: stats)).decode()
+
+
+def serve_metrics(stats: Callable[[], Mapping[str, Any]], port: int = 0, host: str = "127.0.0.1") -> WSGIServer:
+    """Serve the metrics over HTTP in a thread, ``serve_metrics(plane.stats, 9100)``, until ``shutdown()``.
+
+    Port 0 is a free one: ``server_port`` of the result.
+    """
+    server, _ = _client().start_http_server(port, host, _registry(stats))
+    return server
+
+
+def _registry(stats: Callable[[], Mapping[str, Any]]) -> Any:
+    registry = _client().CollectorRegistry(auto_describe=False)
+    registry.register(PlaneCollector(stats))
+    return registry
 
 
 def _metric(family: _Family, labels: list[str], rows: list[tuple[tuple[str, ...], Mapping[str, Any]]]) -> Any:

@@ -201,7 +201,7 @@ class BatchMeta:
     # changes -------------------------------------------------------------------------------------
 
     def stamp_tags(self, tags: Tags | Sequence[Tags]) -> BatchMeta:
-        """Add tags: one mapping for all samples, or one for each. Local until ``write_tags``."""
+        """Add tags: one mapping for all samples, or one for each. Local: ``write_tags`` stores them."""
         plain = checked_tags(tags, self.size)
         each = [plain] * self.size if isinstance(plain, dict) else plain
         old = self.tags or ({},) * self.size

@@ -103,9 +103,8 @@ class TagOrder:
         except TypeError:
             texts = np.array([isinstance(one, str) for one in values], dtype=bool)
             fewer = texts if 2 * texts.sum() <= there.sum() else ~texts
-            raise IncomparableError(
-                f"tag {self.tag!r} has texts and numbers: no order", np.flatnonzero(there & fewer)
-            ) from None
+            what = f"tag {self.tag!r} has texts and numbers: no order"
+            raise IncomparableError(what, np.flatnonzero(there & fewer)) from None
         ranks[there] = -found if self.descending else found
         return ranks
 

@@ -336,7 +336,7 @@ class DataPlaneSuite(ABC):
         by_id = dict(zip(ids, tags, strict=True))
         for shard in shards:
             assert [dict(one) for one in shard.meta.tags or ()] == [by_id[one] for one in shard.meta.sample_ids]
-        plane.write_tags(rest.stamp_tags({"seen": True}))
+        plane.write_tags(P, rest.sample_ids, {"seen": True})
         plane.release(rest)
         again = plane.claim_meta(P, "train", ["tokens"], 4, where=(Tag("seen") == True) & (Tag("source") == "math"))  # noqa: E712
         assert set(again.sample_ids) == set(rest.sample_ids)
@@ -527,15 +527,6 @@ class DataPlaneSuite(ABC):
             producers[0].put_samples(token, ["s-2"], {"tokens": tokens(["s-2"])})
         with pytest.raises(errors.UnknownPartitionError):
             plane.producer("elsewhere").start(1)
-
-    def test_a_put_that_waits_for_room_keeps_its_epoch(self, plane: DataPlaneClient, begin: Begin) -> None:
-        plane.delete_partition(P)
-        plane.register_partition(P, ["tokens"], ["train"], capacity=1)
-        put(plane, ["s-0"])
-        waiting = begin(put, plane, ["s-1"])
-        plane.rewind(P, "train", 0)
-        with pytest.raises(errors.EpochError):
-            waiting.result(PATIENCE_S)
 
     def test_a_sealed_partition_ends(self, plane: DataPlaneClient, begin: Begin) -> None:
         put(plane, named(1))

@@ -362,6 +362,17 @@ def test_rewound_samples_come_in_the_order_of_their_versions(desk: Desk) -> None
         desk.rewind(0)
 
 
+def test_put_that_waits_for_room_keeps_its_epoch() -> None:
+    desk = Desk(capacity=1)
+    desk.put(["a"])
+    waiter = desk.put(["b"], wait=True)
+    desk.rewind(0)
+    assert desk.settled() == [waiter]
+    assert isinstance(waiter.outcome, errors.EpochError)
+    desk.clear(["a"])
+    assert desk.put(["b"]) is None
+
+
 def test_rewind_keeps_samples_without_an_integer_version(desk: Desk) -> None:
     desk.put(list("abcdef"), tags=[{"weight_version": version} for version in (1, 2, 3, "four", None, 5)])
     assert desk.rewind(1) == (0, 3)

@@ -16,14 +16,14 @@ from tunegym.dataplane.ledger.ledger import Ledger
 from tunegym.dataplane.ledger.partition import Histogram
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
 from tunegym.dataplane.model import PartitionSpec
-from tunegym.dataplane.predicate import TagOrder, from_plain
+from tunegym.dataplane.predicate import Predicate, TagOrder, from_plain
 
 Arguments = Mapping[str, Any]
 BEGAN = "began"
 """The argument of a put or claim with the time of the client's call, by the clock that all processes share."""
 MESSAGE_BYTES = 256 << 20
 """The limit of a message between client and host: the metadata of about a million samples."""
-LOOKS = frozenset({"locate", "consumed", "epoch", "specs", "stats"})
+LOOKS = frozenset({"locate", "consumed", "epoch", "list_samples", "specs", "stats"})
 """Operations that change nothing; a journal needs all others."""
 WAITING = frozenset({"put", "claim"})
 """Operations that may wait."""
@@ -116,6 +116,8 @@ def perform(ledger: Ledger, operation: str, arguments: Arguments, now: float, *,
             return {"given_back": back, "orphaned": orphaned, "epoch": ledger.epoch(arguments["partition_id"])}
         case "specs":
             return [asdict(one.spec) for one in ledger.partitions.values()]
+        case "list_samples":
+            return ledger.list_samples(**{**arguments, "where": _where_of(arguments)})
         case "stats":
             return ledger.stats(now)
     raise SpecError(f"unknown operation {operation!r:.60}", hint="use the same version of tunegym everywhere")
@@ -148,10 +150,14 @@ def _ask(ledger: Ledger, operation: str, arguments: Arguments, now: float, wait:
 
 
 def _claim_of(given: Arguments) -> Claim:
-    where, order = given.get("where"), given.get("order", "oldest")
+    order = given.get("order", "oldest")
     plain: dict[str, Any] = {name: given[name] for name in _CLAIM}
     plain["order"] = order if isinstance(order, str) else TagOrder(order[1], order[0] == "desc")
-    return Claim(**plain, where=None if where is None else from_plain(where))
+    return Claim(**plain, where=_where_of(given))
+
+
+def _where_of(given: Arguments) -> Predicate | None:
+    return None if given.get("where") is None else from_plain(given["where"])
 
 
 # errors -----------------------------------------------------------------------------------------------

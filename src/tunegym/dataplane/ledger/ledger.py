@@ -13,8 +13,9 @@ from tunegym.dataplane.errors import DataPlaneError, FieldError, SampleError, Sp
 from tunegym.dataplane.ledger.leases import ends
 from tunegym.dataplane.ledger.partition import CLEARED, Partition, repeated
 from tunegym.dataplane.ledger.requests import Claim, Grant, Put, Waiter
-from tunegym.dataplane.ledger.samples import UNKNOWN
-from tunegym.dataplane.model import PartitionSpec, few
+from tunegym.dataplane.ledger.samples import DONE, STATES, UNKNOWN
+from tunegym.dataplane.model import PartitionSpec, few, tags_by_sample
+from tunegym.dataplane.predicate import Predicate, naming
 
 Ids: TypeAlias = Sequence[str]
 Ints: TypeAlias = Sequence[int]
@@ -91,14 +92,36 @@ class Ledger:
             raise partition.full(request)
         return self._wait(partition, replace(request, epoch=partition.epoch), deadline)
 
-    def write_tags(self, partition_id: str, sample_ids: Ids, tags: Sequence[Mapping[str, Any]], now: float) -> None:
-        """Set tags of samples; their other tags stay."""
+    def write_tags(self, partition_id: str, sample_ids: Ids, tags: Any, now: float) -> None:
+        """Set tags of samples, one mapping for each or one for all; their other tags stay."""
         partition = self._find(partition_id)
         if len(set(sample_ids)) < len(sample_ids):
             raise SampleError("a sample is there twice in one call", sample_ids=repeated(sample_ids))
         columns = partition.samples.tags
         columns.put(partition.find(sample_ids), columns.check(tags))
         self._changed(partition, now)
+
+    def list_samples(self, partition_id: str, where: Predicate | None, limit: int) -> list[dict[str, Any]]:
+        """Samples that can be read, in the order of their puts, as plain data. Raises ``TagError``."""
+        partition = self._find(partition_id)
+        samples, spec = partition.samples, partition.spec
+        rows = np.flatnonzero(samples.alive | (samples.resident & (samples.states == DONE).all(axis=0)))
+        rows = rows[np.argsort(samples.arrival[rows])]
+        if where is not None:
+            with naming(lambda places: samples.names[rows[places]].tolist()):
+                rows = rows[where.mask(lambda name: samples.tags.column(name, rows))]
+        rows = rows[:limit]
+        tags = tags_by_sample(samples.tags.of(rows), len(rows)) or [{} for _ in rows]
+        return [
+            {
+                "sample_id": samples.names[row],
+                "tags": own,
+                "fields": list(spec.names(int(samples.produced[row]))),
+                "state": {name: STATES[samples.states[task, row]] for task, name in enumerate(spec.tasks)},
+                "attempts": dict(zip(spec.tasks, samples.attempts[:, row].tolist(), strict=True)),
+            }
+            for row, own in zip(rows.tolist(), tags, strict=True)
+        ]
 
     def locate(self, partition_id: str, sample_ids: Ids, fields: Sequence[str]) -> dict[str, Any]:
         """Where fields of samples are, as plain data; see ``Samples.locate``.

@@ -22,6 +22,7 @@ from tunegym.dataplane.model import TagColumn
 FREE, LEASED, ACKED, DONE, COVERED = 0, 1, 2, 3, 4
 """State of a sample for a task: to be claimed, claimed, acked into a version that is not committed, acked without a
 version, committed. Acked is at least ``ACKED``; what no rewind gives back is at least ``DONE``."""
+STATES = ("free", "leased", "acked", "acked", "committed")
 
 UNKNOWN, RETIRED = -1, -2
 """Instead of a row: an id that was never used, and one whose sample is gone."""
