@@ -119,6 +119,21 @@ def test_plainly_acked_samples_can_be_read_until_a_put_needs_their_room(plane: D
     assert (found["resident"], found["retained"], found["gone"]) == (2, 0, {"consumed": 4})
 
 
+def test_plainly_acked_samples_leave_when_a_put_needs_their_bytes(plane: DataPlaneClient) -> None:
+    """The oldest first."""
+    row = np.zeros((1, 4096), dtype=np.uint8)
+    plane.register_partition("small", ["x"], ["train"], capacity_bytes=4 * 4800, on_full="raise")
+    for number in range(7):
+        plane.put_samples("small", [f"s{number}"], {"x": row})
+        plane.ack(plane.claim_meta("small", "train", ["x"], 1))
+    found = plane.stats()["small"]
+    assert (found["resident"], found["produced"]) == (0, 7)
+    assert 0 < found["retained"] < 5
+    with pytest.raises(errors.SampleError):
+        plane.get_samples(BatchMeta("small", ("s0",), ("x",)))
+    assert plane.get_samples(BatchMeta("small", ("s6",), ("x",)))["x"].dense().shape == (1, 4096)
+
+
 def test_listed_samples(plane: DataPlaneClient) -> None:
     put(plane, named(4), tags=[{"score": at} for at in range(4)])
     claimed = plane.claim_meta(P, "train", ["tokens"], 3)
