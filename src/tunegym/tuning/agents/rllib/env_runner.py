@@ -17,7 +17,6 @@ from gymnasium import spaces
 from ray.exceptions import RayActorError
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
-from ray.rllib.env.env_runner import EnvRunner
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tunegym.tuning.agents.base import TrainingError
@@ -29,22 +28,18 @@ for _noisy in ("ray.rllib", "ray._common.deprecation", "ray._private.authenticat
     logging.getLogger(_noisy).setLevel(logging.ERROR)  # their warnings are not for users of an agent
 
 
-class LaneRunner(EnvRunner):
+class LaneRunner:
     """Decides with RLlib's module: draws from its policy, or takes the action of the highest value."""
 
-    def __init__(
-        self, config: Any, observations: spaces.Space[Any], actions: spaces.Space[Any], draws: Draws, index: int = 0
-    ) -> None:
-        super().__init__(config=config, worker_index=index)
-        self._spaces = observations, actions
+    def __init__(self, config: Any, observations: spaces.Space[Any], actions: spaces.Space[Any], draws: Draws) -> None:
         self._draws = draws
-        spec = config.get_multi_rl_module_spec(spaces={DEFAULT_MODULE_ID: self._spaces}, inference_only=True)
+        seen = {DEFAULT_MODULE_ID: (observations, actions)}
+        spec = config.get_multi_rl_module_spec(spaces=seen, inference_only=True)
         with draws.stream("network"):
             self.module = spec.build()[DEFAULT_MODULE_ID]
 
-    def sample(self, number: int = 0, seen: Any = None, **kwargs: Any) -> list[Decision]:
+    def sample(self, number: int, seen: np.ndarray) -> list[Decision]:
         """A decision for each row of ``seen``; the first is for step ``number``."""
-        del kwargs
         with self._draws.one_thread(), torch.no_grad(), self._draws.torch_stream("act", number):
             told = self.module.forward_inference({Columns.OBS: torch.as_tensor(seen)})
             chosen, log_probs = told.get(Columns.ACTIONS), torch.zeros(len(seen))
@@ -58,13 +53,6 @@ class LaneRunner(EnvRunner):
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over the learner's weights."""
         self.module.set_state(state)
-
-    def get_spaces(self) -> dict[str, Any]:
-        """The spaces of observations and actions."""
-        return {DEFAULT_MODULE_ID: self._spaces}
-
-    def assert_healthy(self) -> None:
-        """It is, once it is built."""
 
 
 class EnvRunners:
@@ -89,7 +77,7 @@ class EnvRunners:
         # Beside the driver, and without a CPU that a trial would have to wait for.
         here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         remote = ray.remote(num_cpus=0, scheduling_strategy=here)(LaneRunner)
-        self._actors += [remote.remote(*arguments, index) for index in range(count)]
+        self._actors += [remote.remote(*arguments) for _ in range(count)]
 
     def decide(self, number: int, seen: np.ndarray) -> list[Decision]:
         """A decision for each row of ``seen``, side by side; the first is for step ``number``."""
