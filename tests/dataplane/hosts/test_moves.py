@@ -17,7 +17,7 @@ from tests.dataplane.durable import kill_host, without_hosts
 from tunegym.dataplane import BatchMeta, DataPlaneClient, connect
 from tunegym.dataplane.columns import Rows
 from tunegym.dataplane.encoding import encode
-from tunegym.dataplane.errors import StorageError
+from tunegym.dataplane.errors import FullError, StorageError
 from tunegym.dataplane.hosts.journal import LedgerJournal, ledger_file, make_journal
 from tunegym.dataplane.hosts.service import Call, LedgerService
 from tunegym.dataplane.storage import usage
@@ -261,19 +261,42 @@ def test_space_comes_back_although_hosts_are_killed(folder: Path, join: Callable
 
 
 @pytest.mark.slow
-def test_puts_that_wait_for_bytes_get_the_room_of_dead_rows(folder: Path, join: Callable[..., DataPlaneClient]) -> None:
+def test_refused_puts_get_the_room_of_dead_rows(join: Callable[..., DataPlaneClient]) -> None:
+    plane = join()
+    plane.register_partition("p", ["x"], ["train"], on_full="raise", capacity_bytes=8 * MB)
+    metas = [put(plane, first, 100) for first in range(0, 400, 100)]
+    for meta in metas:
+        plane.clear_samples("p", meta.sample_ids[1:])
+
+    def fits() -> bool:
+        with contextlib.suppress(FullError):
+            return bool(put(plane, 400, 100))
+        return False
+
+    assert not fits()
+    until(fits, "the rows are moved")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("acked", [False, True])
+def test_puts_that_wait_for_bytes_get_the_room_of_dead_rows(
+    folder: Path, join: Callable[..., DataPlaneClient], acked: bool
+) -> None:
     """Of each put one sample stays, and hosts are killed while they move rows. Without moves puts wait for ever."""
     plane = join()
     plane.register_partition("p", ["x"], ["train"], capacity_bytes=8 * MB)
     kept = []
     with ThreadPoolExecutor(1) as threads:
         for first in range(0, 1000, 100):
-            waiting = threads.submit(put, plane, first, 100, timeout_s=2 * PATIENCE_S)
+            waiting = threads.submit(put, plane, first, 100, timeout_s=PATIENCE_S)
             for _ in range(2):
                 time.sleep(first / 2000)  # at different moments
                 kill_host(folder)
             meta = waiting.result()
-            plane.clear_samples("p", meta.sample_ids[1:])
+            if acked:
+                plane.ack(plane.claim_meta("p", "train", ["x"], 100).slice(1))
+            else:
+                plane.clear_samples("p", meta.sample_ids[1:])
             kept.append(meta.subset([0]))
             assert plane.stats()["p"]["stored_bytes"] <= 8 * MB
     check(plane, BatchMeta.concat(kept))

@@ -300,6 +300,9 @@ class LedgerService:
         """Every now and then: free what dead producers left, and begin to move rows out of mostly dead segments."""
         self.segments.sweep()
         self._give_back()
+        for name in [one for one in self.ledger.short_of_bytes() if self.ledger.partitions[one].retained]:
+            self._journal.add(["drop", self.now(), name])
+            self.ledger.drop_retained(name)
         self._moves = self._moves or self.segments.moves(self.ledger)
 
     def move(self) -> bool:
@@ -393,6 +396,8 @@ class LedgerService:
             self.ledger.owner_gone(rest[0], now)
         elif kind == "move":
             self.ledger.move(**rest[0])
+        elif kind == "drop":
+            self.ledger.drop_retained(rest[0])
         elif kind == "told":
             self.callers[rest[0]].tell(*rest[1:])
         elif kind == "lose":

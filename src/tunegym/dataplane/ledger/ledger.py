@@ -305,9 +305,14 @@ class Ledger:
         """The locations of all bytes that are still needed."""
         return [block.location for one in self.partitions.values() for block in one.samples.blocks.known.values()]
 
-    def wants_bytes(self) -> bool:
-        """Whether puts wait in a partition whose bytes are bounded."""
-        return any(one.spec.capacity_bytes is not None and one.waiters.count(Put) for one in self.partitions.values())
+    def short_of_bytes(self) -> list[str]:
+        """The partitions without room for a put, of those whose bytes are bounded."""
+        return [name for name, one in self.partitions.items() if one.short and one.spec.capacity_bytes is not None]
+
+    def drop_retained(self, partition_id: str) -> None:
+        """Remove all retained samples: without others of their puts, which are moved then, they give no room."""
+        partition = self._find(partition_id)
+        partition.remove(np.array(list(partition.retained), dtype=np.int64))
 
     def move(self, partition_id: str, number: int, count: int, location: Mapping[str, Any], nbytes: int) -> None:
         """The bytes of the first ``count`` samples that need a block are copied to ``location``."""

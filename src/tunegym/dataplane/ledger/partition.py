@@ -109,6 +109,7 @@ class Partition:
         self.gone: Counter[str] = Counter()
         self.condemned: dict[int, str] = {}
         self.retained: dict[int, None] = {}
+        self.short = False  # there was no room for the last put of new samples
 
     @property
     def alive(self) -> int:
@@ -150,9 +151,10 @@ class Partition:
         rows, tags = self._check_put(request)
         samples, count, fresh = self.samples, len(rows), rows == UNKNOWN
         new = np.flatnonzero(fresh).tolist()
-        if new and (behind or not self._fits(len(new), request.nbytes)):
-            return False
         if new:
+            self.short = behind or not self._fits(len(new), request.nbytes)
+            if self.short:
+                return False
             self._make_room(len(new), request.nbytes)
             ids, groups = request.sample_ids, request.group_ids
             added = samples.add([ids[at] for at in new], now)

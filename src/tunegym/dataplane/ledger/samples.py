@@ -245,14 +245,10 @@ class Blocks:
             self.freed.append(location)
             return 0
         self.last += 1
-        self.restore(self.last, Block(location, nbytes, cells, cells))
+        self.known[self.last] = Block(location, nbytes, cells, cells)
+        self.nbytes += nbytes
+        self.live_bytes += nbytes
         return self.last
-
-    def restore(self, number: int, block: Block) -> None:
-        """Add a block under its number."""
-        self.known[number] = block
-        self.nbytes += block.nbytes
-        self.live_bytes += block.live_bytes
 
     def release(self, numbers: np.ndarray) -> None:
         """One cell less for each of these numbers; 0 is none."""

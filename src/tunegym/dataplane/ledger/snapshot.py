@@ -115,8 +115,9 @@ def _load_columns(samples: Samples, plain: Mapping[str, Any], columns: Mapping[s
         values = columns[f"tag {tag}"][rows] if texts is None else objects(texts)
         samples.tags.put(rows, [(tag, None, values.dtype, values)])
     samples.blocks.last = plain["last_block"]
-    for number, *block in plain["blocks"]:
-        samples.blocks.restore(number, Block(*block))
+    samples.blocks.known = {number: Block(*block) for number, *block in plain["blocks"]}
+    samples.blocks.nbytes = sum(one.nbytes for one in samples.blocks.known.values())
+    samples.blocks.live_bytes = sum(one.live_bytes for one in samples.blocks.known.values())
 
 
 def _load_partition(partition: Partition, plain: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PIECE_BYTES, PIECE_ROWS = 4 << 20, 4096
 """At most so much is copied at once: calls wait for it."""
 SPARE_BYTES = 16 << 20
-"""Nothing is copied to give back less than this, unless a put waits for it."""
+"""Nothing is copied to give back less than this, unless a put lacks it."""
 
 
 @dataclass
@@ -49,9 +49,7 @@ class SegmentUsage:
 
     ``keep`` a block when its put arrives; ``free`` it when the ledger does, after that is in the journal. Both may be
     repeated. A segment goes when it has no live block and its producer has let go of it, which ``sweep`` looks for.
-
-    Attributes:
-        dead_bytes: by partition, bytes of freed blocks in segments that still have others, and that no producer holds.
+    ``dead_bytes`` are those of freed blocks in segments that still have others, and that no producer holds.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -61,12 +59,7 @@ class SegmentUsage:
         self.dead_bytes: Counter[str] = Counter()
 
     def keep(self, location: Location) -> None:
-        """A block is in use.
-
-        Raises:
-            BlockGoneError: its producer died, and its segment went, before the put arrived.
-            StorageError: it is not the name of a segment.
-        """
+        """A block is in use. Raises ``BlockGoneError`` if its producer died, and its segment went, before."""
         name = location["segment"]
         check_name(name)
         if name not in self._segments and not (self._folder / name).exists():
@@ -133,12 +126,10 @@ class SegmentUsage:
 
         Each is to be carried out before the next is asked for. Nothing is copied while more than half of what is on
         the disk is needed. A segment must be mostly dead at two looks: most that are will be gone at the second. If
-        puts wait for bytes, neither counts, and rows leave segments of producers, too: put by put their bytes are dead.
-
-        Raises:
-            StorageError: a copy can't be written. The moves so far are good.
+        a put lacks bytes, neither counts, and rows leave segments of producers, too: put by put their bytes are dead.
+        Raises ``StorageError`` if a copy can't be written; the moves so far are good.
         """
-        urgent, parts = ledger.wants_bytes(), [one.samples.blocks for one in ledger.partitions.values()]
+        urgent, parts = bool(ledger.short_of_bytes()), [one.samples.blocks for one in ledger.partitions.values()]
         done = {name: one for name, one in self._segments.items() if one.size or urgent}
         size = sum(one.size for one in done.values())
         unused = size - sum(one.live_bytes for one in done.values()) + sum(one.nbytes - one.live_bytes for one in parts)
