@@ -12,6 +12,7 @@ import pytest
 from tests.dataplane.durable import without_hosts
 
 from tunegym.dataplane import BatchMeta, DataPlaneClient, GroupFilter, Tag, claim_groups, connect, errors
+from tunegym.dataplane.ledger.partition import MOST_RETAINED
 from tunegym.testing.dataplane import P, named, put, tokens
 
 pytestmark = pytest.mark.invariant
@@ -132,6 +133,16 @@ def test_plainly_acked_samples_leave_when_a_put_needs_their_bytes(plane: DataPla
     with pytest.raises(errors.SampleError):
         plane.get_samples(BatchMeta("small", ("s0",), ("x",)))
     assert plane.get_samples(BatchMeta("small", ("s6",), ("x",)))["x"].dense().shape == (1, 4096)
+
+
+def test_plainly_acked_samples_without_a_capacity(plane: DataPlaneClient) -> None:
+    """They don't fill the disk: the last ones can be read."""
+    for begin in range(0, MOST_RETAINED + 4000, 2000):
+        put(plane, names := named(2000, begin))
+        for task in ("train", "judge"):
+            plane.ack(plane.claim_meta(P, task, ["tokens"], 2000))
+    assert plane.stats()[P]["retained"] <= MOST_RETAINED
+    assert len(plane.get_samples(BatchMeta(P, tuple(names), ("tokens",)))["tokens"]) == 2000
 
 
 def test_listed_samples(plane: DataPlaneClient) -> None:

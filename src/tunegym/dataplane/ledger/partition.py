@@ -36,6 +36,8 @@ from tunegym.dataplane.ledger.samples import ACKED, DONE, FREE, LEASED, RETIRED,
 from tunegym.dataplane.model import PartitionSpec, few
 
 CLEARED, DEAD, OTHER = "cleared", "dead", "other"
+MOST_RETAINED = 10_000
+"""So many retained samples stay in a partition without a capacity."""
 _MOST_REASONS = 256
 _OLDEST = 10
 BOUNDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
@@ -187,7 +189,7 @@ class Partition:
     def _make_room(self, new: int, nbytes: int) -> None:
         """Remove retained samples, the oldest first, until the new ones fit."""
         samples, most_bytes = self.samples, self.spec.capacity_bytes or sys.maxsize
-        most = (self.spec.capacity or sys.maxsize) - new
+        most = (self.spec.capacity or self.resident + MOST_RETAINED) - new
         while self.retained and (samples.resident_count > most or samples.blocks.nbytes + nbytes > most_bytes):
             count = max(samples.resident_count - most, new)
             self.remove(np.array(list(islice(self.retained, count)), dtype=np.int64))
