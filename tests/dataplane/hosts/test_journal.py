@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.conftest import no_space
 
+from tunegym.core.processes import boot_id
 from tunegym.dataplane.errors import StorageError
 from tunegym.dataplane.hosts import journal as module
 from tunegym.dataplane.hosts import service
@@ -347,3 +348,17 @@ def test_producer_is_told_once_what_is_lost(tmp_path: Path, rotate_bytes: int) -
     assert (again["error"], list(again["sample_ids"])) == ("LostError", ["a", "b"])
     assert put(host, "d") == {"epoch": 0}
     assert host.claim(2)["sample_ids"] == ["c", "d"]
+
+
+def test_a_client_that_cannot_be_seen_may_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client in another container, after the host was started again: it has some minutes, and not for ever."""
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(service, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    host = Service(tmp_path)
+    host.service.join({**introduction("contained"), "boot": boot_id().partition("/")[0] + "/another"})
+    host.replies()
+    host.service.close()
+    caller = Service(tmp_path).service.callers["contained"]
+    for seconds, alive in ((0.0, True), (service.IDLE_S, True), (service.ABSENT_S, False)):
+        clock.now += seconds
+        assert caller.alive() is alive

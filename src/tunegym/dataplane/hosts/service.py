@@ -47,6 +47,8 @@ ABSENT_S = 10.0
 """How long a client in another container may be without a connection before its claims are released."""
 RETURN_S = 20.0
 """How much longer a client on another node has to connect again after the host was restarted."""
+IDLE_S = 600.0
+"""The same for a client in another container, which connects again at its next call only."""
 _FOR_ROOM = RESERVE // 2
 """The part of the journal's reserve that only acks, clears and commits may use."""
 
@@ -118,7 +120,7 @@ class Caller:
 def _caller_of(plain: Mapping[str, Any]) -> Caller:
     replies = {int(number): reply for number, reply in plain.get("replies", ())}
     pid, start, boot = int(plain["pid"]), str(plain["start"]), str(plain["boot"])
-    left = math.inf if boot else time.monotonic() + RETURN_S  # it connects again by itself, if it lives
+    left = time.monotonic() + (IDLE_S if boot else RETURN_S)  # it connects again, if it lives
     return Caller(plain["name"], pid, start, boot, replies, left=left, lost=plain.get("lost", {}))
 
 
