@@ -16,19 +16,21 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
 import pytest
 from gymnasium.utils import seeding
 from hypothesis import HealthCheck, settings
-from tests.ray_cluster import ThreeNodes, three_nodes
 from typer.testing import CliRunner
 
 from tunegym.cli.main import app
 from tunegym.core.processes import Tree, end_tree, marked
 from tunegym.tuning.servers.protocol import TOKEN_VARIABLE
+
+if TYPE_CHECKING:
+    from tests.ray_cluster import ThreeNodes
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
@@ -132,6 +134,8 @@ def mount() -> Iterator[Callable[[Path, str], Path]]:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[ThreeNodes]:
     """A Ray cluster of three nodes, for drivers of their own."""
+    from tests.ray_cluster import three_nodes
+
     with three_nodes() as cluster:
         yield cluster
 
