@@ -325,6 +325,8 @@ def test_settings_that_cant_be(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_plane_that_does_not_fit(ray_connected: str) -> None:
     with pytest.raises(StorageError, match=r"takes 65 CPUs.* of the cluster's \d+ are free"):
         connect(f"tq://large?address={ray_connected}&storage_units=64")
+    with pytest.raises(StorageError, match=r"takes 6 CPUs, 1.5 of a node for each"):  # no node has that many
+        connect(f"tq://large?address={ray_connected}&storage_units=3&num_cpus=1.5")
     with pytest.raises(NoPlaneError, match="there is no plane 'large'"):
         attach(f"tq://large?address={ray_connected}")
 

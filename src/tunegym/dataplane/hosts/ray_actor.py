@@ -211,13 +211,16 @@ class _Cluster:
 
     def _check_room(self) -> None:
         """Raise ``StorageError`` if the plane doesn't fit: Ray would wait for ever. CPUs may get free in a moment."""
-        needs, until = self._settings.needs, time.monotonic() + 10.0
+        needs, each, until = self._settings.needs, self._settings.num_cpus, time.monotonic() + 10.0
+        nodes = [node["Resources"].get("CPU", 0.0) for node in self.ray.nodes() if node["Alive"]]
+        fits = not each or sum(int(cpus / each + 1e-6) for cpus in nodes) > self._settings.storage_units
         while True:
             has, free = (of().get("CPU", 0.0) for of in (self.ray.cluster_resources, self.ray.available_resources))
-            if free >= needs:
+            if fits and free >= needs:
                 return
-            if has < needs or time.monotonic() > until:
-                what = f"the plane's storage takes {needs:g} CPUs, and {free:g} of the cluster's {has:g} are free"
+            if not fits or time.monotonic() > until:
+                what = f"the plane's storage takes {needs:g} CPUs, {each:g} of a node for each actor, and {free:g} of"
+                what += f" the cluster's {has:g} are free"
                 raise StorageError(what, hint="add nodes, or give a smaller storage_units or num_cpus in the URL")
             time.sleep(0.2)
 
