@@ -42,7 +42,7 @@ class RayConnection:
     def __init__(
         self,
         address: str | None,
-        scratch: Callable[[], contextlib.AbstractContextManager[Path]],
+        scratch: Callable[[], contextlib.AbstractContextManager[Path | str]],
         error: type[TunegymError],
         num_cpus: int | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class RayConnection:
             hint = "is it up? needs it a token? `ray status --address ADDRESS` must answer here, on one of its nodes"
             options["address"] = self._address
         else:
-            folder = cleanup.enter_context(self._scratch())
+            folder = Path(cleanup.enter_context(self._scratch()))
             what = "no Ray cluster can be started on this machine"
             hint = f"is there room in {folder.parent}? its path must be short, too"
             # "local" whatever RAY_ADDRESS and running clusters say

@@ -7,7 +7,9 @@ plane in a folder; Ray itself only carries the address. The bytes are in ``stora
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import logging
 import math
 import os
@@ -73,23 +75,25 @@ def parse(address: str) -> Settings:
 
 
 class LedgerActor(Server):
-    """The Ray actor of a plane, with a unique name. ``folder`` is of the journal, on this node."""
+    """The Ray actor of a plane, with a unique name. Without a setting the journal is in Ray's folder of its session."""
 
-    def __init__(self, plane: str, settings: Settings, folder: str, linger_s: float) -> None:
+    def __init__(self, plane: str, settings: Settings, linger_s: float) -> None:
         import ray
 
         self._ray, self._plane, self._settings = ray, plane, settings
-        again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
+        context: Any = ray.get_runtime_context()
+        own = Path(context.get_temp_dir(), context.get_session_name(), f"tunegym-{plane}")
+        folder, again = Path(settings.journal or own), bool(context.was_current_actor_reconstructed)
         if again:
-            check(Path(folder))  # it must be there: never start over with an empty plane
+            check(folder)  # it must be there: never start over with an empty plane
         else:
-            bootstrap(Path(folder), START_S)
+            bootstrap(folder, START_S)
         until = time.monotonic() + START_S
-        if not take_lock(open_file(Path(folder) / "host.lock", os.O_RDWR), lambda: time.monotonic() > until):
+        if not take_lock(open_file(folder / "host.lock", os.O_RDWR), lambda: time.monotonic() > until):
             raise StorageError(f"another plane uses {folder}", hint="give each its own journal")
         self._units = StorageUnits(plane, settings.storage_units, settings.num_cpus, again=again)
         self._known: set[str] = set()  # the clients at the last look
-        super().__init__(Path(folder), linger_s)
+        super().__init__(folder, linger_s)
         threading.Thread(target=self._serve, name="tunegym-dataplane-ledger", daemon=True).start()
 
     def address(self) -> tuple[str, tuple[str, int]]:
@@ -202,12 +206,11 @@ class _Cluster:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         plane = f"{self._settings.name}-{uuid.uuid4().hex[:12]}"
-        folder = self._settings.journal or str(Path(tempfile.gettempdir()) / f"tunegym-tq-{plane}")
         heads = [one["NodeID"] for one in self.ray.nodes() if "node:__internal_head__" in one["Resources"]]
         options = {**self._options, "lifetime": "detached", "get_if_exists": True, "num_cpus": 0}
         options |= {"max_restarts": -1, "max_task_retries": -1}
         options |= {"scheduling_strategy": NodeAffinitySchedulingStrategy(heads[0], soft=False)}
-        return self.ray.remote(LedgerActor).options(**options).remote(plane, self._settings, folder, self._linger_s)
+        return self.ray.remote(LedgerActor).options(**options).remote(plane, self._settings, self._linger_s)
 
     def _check_room(self) -> None:
         """Raise ``StorageError`` if the plane doesn't fit: Ray would wait for ever. CPUs may get free in a moment."""
@@ -243,10 +246,11 @@ def _connected(settings: Settings, *, make: bool) -> Any:
         what = "this process is in no Ray cluster, so there is no plane to attach to"
         raise NoPlaneError(what, hint="name the cluster: tq://name?address=HOST:PORT")
     with _LOCK:
-        folder = contextlib.nullcontext(Path(tempfile.gettempdir()) / "ray")  # Ray's own
+        folder = functools.partial(tempfile.TemporaryDirectory, prefix="tunegym-", ignore_cleanup_errors=True)
         cpus = math.ceil(settings.needs) + (os.cpu_count() or 1)
-        _CONNECTIONS.append(RayConnection(settings.address, lambda: folder, NoPlaneError, cpus))
+        _CONNECTIONS.append(RayConnection(settings.address, folder, NoPlaneError, cpus))
         _CONNECTIONS[-1].connect()
+        atexit.register(ray.shutdown)  # before Python removes the folder
     return ray
 
 
