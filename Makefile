@@ -68,6 +68,7 @@ bench: $(DEV) slurm ## us and the peer side by side: CPU time, what searches fin
 	@$(BIN)/python -m benchmarks.live_overhead
 	@$(BIN)/python -m benchmarks.live_cartpole
 	@$(BIN)/python -m benchmarks.live_http
+	@$(BIN)/python -m benchmarks.async_rl
 	@$(BIN)/python -m benchmarks.dataplane
 	@$(BIN)/python -m benchmarks.runners
 

@@ -30,6 +30,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "sac": "tunegym.tuning.agents.sb3.agents:Sac",
         "rllib_ppo": "tunegym.tuning.agents.rllib.agents:RllibPpo",
         "rllib_dqn": "tunegym.tuning.agents.rllib.agents:RllibDqn",
+        "async_ppo": "tunegym.asyncrl.agents:AsyncPpo",
     },
     "workloads": {
         "command": "tunegym.tuning.workloads.command:CommandWorkload",

@@ -172,7 +172,8 @@ def read_jobs(entry: Entry) -> Draft:
     space = Space(parameters.knobs, parameters.fixed)
     config = None
     if agent is not None:
-        config = checked_config(trait(agent, "Config"), table.agent_config, findings.at("agent_config"))
+        below = findings.at("agent_config")
+        config = checked_config(trait(agent, "Config"), table.agent_config, below, plane=scope.plane)
         if driven:
             _check_driven(entry, space)
     _check_isolation(entry)

@@ -207,7 +207,8 @@ def _driver(entry: Entry) -> tuple[Any, Any]:
     if found is None:
         return None, None
     check_varying(entry, found, entry.agent)
-    config = checked_config(trait(found, "Config"), table.agent_config, findings.at("agent_config"))
+    below = findings.at("agent_config")
+    config = checked_config(trait(found, "Config"), table.agent_config, below, plane=entry.scope.plane)
     rewards = table.agent_config.get("rewards")
     if isinstance(rewards, dict) and "constraint_failure" in rewards and config is not None:
         what, hint = "a live experiment has no constraints that could refuse anything", "remove constraint_failure"

@@ -153,7 +153,10 @@ def _scenario(document: dict[str, Any], catalog: Components, file: str, folder: 
             findings.at("scenario_dir").add("there is no such folder", found=top.scenario_dir, hint=hint)
     trackers = _tracking(top.tracking, folder, findings.at("tracking"))
     traits = getattr(runner, "uses_num_nodes", False), getattr(config, "single_sbatch", False)
-    drafts = _experiments(top, Scope(catalog.at(folder), folder, top.seed, *traits), findings)
+    drafts = _experiments(top, Scope(catalog.at(folder), folder, top.seed, *traits, top.plane), findings)
+    found = [draft.experiment.agent_config for draft in drafts if draft.experiment is not None]
+    if top.plane and len(found) == len(drafts) and not any(hasattr(one, "plane") for one in found):
+        findings.at("plane").add("no experiment uses a data plane", hint='remove it, or write agent = "async_ppo"')
     if "slots" not in below.broken() and any(draft.live for draft in drafts):
         check_servers(system.slots, below.at("slots"))
     resolved = {
@@ -162,6 +165,7 @@ def _scenario(document: dict[str, Any], catalog: Components, file: str, folder: 
         "scenario_dir": str(folder),
         "system": {**top.system, "runner": system.runner, "slots": system.slots},
         **({"tracking": top.tracking} if top.tracking else {}),
+        **({"plane": top.plane} if top.plane else {}),
         "experiments": top.experiments,
     }
     return Scenario(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -149,6 +149,7 @@ class Scope:
     seed: int
     uses_num_nodes: bool = False  # the runner gives jobs so many nodes, so a command need not mention them
     single_sbatch: bool = False  # all trials run in one allocation
+    plane: Mapping[str, Any] = field(default_factory=dict)  # ``[plane]``, for agents with a setting of this name
 
 
 def known(catalog: Components, kind: str, name: str, findings: Findings) -> Any:

@@ -139,6 +139,7 @@ class ScenarioTable(TomlTable):
     scenario_dir: Annotated[str | None, Says("a folder's path", "leave it out: the file's own folder")] = None
     system: _Table = {}
     tracking: _Table = {}
+    plane: _Table = {}
     experiments: Annotated[list[_Table] | None, Says("a list of tables", "write [[experiments]] with two brackets")] = (
         None
     )
@@ -260,9 +261,15 @@ def checked(
         return model(**{key: value for key, value in given.items() if key not in bad})
 
 
-def checked_config(config: type[Any], table: Mapping[str, Any], findings: Findings) -> Any:
-    """``table`` as the frozen dataclass ``config`` of an agent or a pruner, or None and problems."""
+def checked_config(config: type[Any], table: Mapping[str, Any], findings: Findings, **shared: Any) -> Any:
+    """``table`` as the frozen dataclass ``config`` of an agent or a pruner, or None and problems.
+
+    ``shared`` are tables of the whole scenario, for settings of the same name.
+    """
     before = len(findings.problems)
+    for key, common in shared.items():
+        if common and key in _keys_of(config) and isinstance(own := table.get(key, {}), dict):
+            table = {**table, key: {**common, **own}}
     _refuse_unknown(config, table, findings)
     try:
         # As JSON: in strict mode pydantic takes a dataclass from JSON's objects, but not from a dict.

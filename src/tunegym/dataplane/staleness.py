@@ -176,6 +176,10 @@ class Admission:
         """Started samples will never be ready: their producer failed, or they took too long."""
         self._started = _without(self._started, Counter({int(version): count}))
 
+    def found(self, meta: BatchMeta) -> None:
+        """Samples that are not outstanding are there all the same, such as those that were abandoned too early."""
+        self._ready += _versions([meta])
+
     def drop(self, meta: BatchMeta) -> None:
         """Samples were dropped; others may be started in their place before the next version.
 

@@ -58,9 +58,10 @@ class Lanes(Protocol):
 
 
 class Env(Lanes, Protocol):
-    """The environment that an agent drives: trials at width ``slots``. One thread calls it.
+    """The environment that an agent drives: trials at width ``slots``.
 
-    ``observe``, then ``begin``, then ``next_finished`` is the walk of one trial.
+    ``observe``, then ``begin``, then ``next_finished`` is the walk of one trial. A thread for each lane may call the
+    first two; only one thread calls the third.
     """
 
     @property
@@ -77,8 +78,11 @@ class Env(Lanes, Protocol):
     def observe(self, lane: int = 0) -> Observation:
         """The context of the lane's next trial; holds its number. Asking again changes nothing."""
 
-    def begin(self, action: Action, lane: int = 0) -> OpenTrial:
-        """Write the decision down and start the trial; raises ``ActionError`` or ``BudgetError``."""
+    def begin(self, action: Action, lane: int = 0, weight_version: int | None = None) -> OpenTrial:
+        """Write the decision down and start the trial; raises ``ActionError`` or ``BudgetError``.
+
+        ``weight_version`` is that of the policy that chose the action, for agents that count them.
+        """
 
     def next_finished(self) -> tuple[int, Trial] | None:
         """Wait for a trial to close: its lane and the trial; None if the run stops before one does."""
@@ -181,7 +185,7 @@ class TrialStore(Protocol):
     def hold(self, lane: int) -> int:
         """The lowest number that is neither used nor held by another lane. Asking again keeps it."""
 
-    def open(self, lane: int, context: Context, action: Action) -> OpenTrial:
+    def open(self, lane: int, context: Context, action: Action, weight_version: int | None = None) -> OpenTrial:
         """Write down the decision for the lane's number, before anything runs. The number is used now."""
 
     def job_started(self, number: int, handle: JobHandle) -> None:
@@ -338,6 +342,14 @@ class LiveEnv(Lanes, Protocol):
 
     def step_all(self, actions: Sequence[Any]) -> list[tuple[Any, float, bool, bool, dict[str, Any]]]:
         """A step in each lane from 0, numbered in this order; servers in other processes work side by side."""
+
+    def separate(self) -> None:
+        """From now on lanes don't wait for each other: a thread for each calls ``reset`` and ``lane_step``."""
+
+    def lane_step(
+        self, action: Any, lane: int, weight_version: int | None = None
+    ) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """As ``step``, in one of several lanes after ``separate``. Numbers are given in the order of beginning."""
 
     def transitions(self, last: int) -> Iterable[Transition]:
         """The newest recorded steps of all sessions, at most ``last``, oldest first.

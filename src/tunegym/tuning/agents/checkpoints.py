@@ -76,10 +76,13 @@ class PolicyFiles:
         logger.warning("the policy starts from scratch: %s", why)
         return None
 
-    def save(self, actions: str, state: Mapping[str, Any], closed: int) -> None:
-        """Replace the last checkpoint, after so many closed trials; ``actions`` is the kind of the action space."""
+    def save(self, actions: str, state: Mapping[str, Any], closed: int) -> bool:
+        """Replace the last checkpoint, after so many closed trials; ``actions`` is the kind of the action space.
+
+        Returns whether it is there.
+        """
         document = {"format": FORMAT, "agent": self._agent, "closed": closed, "actions": actions, "state": state}
-        self._write(FILE, "a checkpoint", lambda content: torch.save(document, content))
+        return self._write(FILE, "a checkpoint", lambda content: torch.save(document, content))
 
     def save_model(self, write: Callable[[io.BytesIO], None]) -> None:
         """The library's own file, which ``write`` fills."""
@@ -90,13 +93,15 @@ class PolicyFiles:
         with _warned("the model"):
             write(self._folder / name)
 
-    def _write(self, name: str, what: str, write: Callable[[io.BytesIO], None]) -> None:
-        """From memory, since torch can't tell a full disk from a bug."""
+    def _write(self, name: str, what: str, write: Callable[[io.BytesIO], None]) -> bool:
+        """From memory, since torch can't tell a full disk from a bug; whether it is on the disk."""
         with _warned(what):
             content = io.BytesIO()
             write(content)
             self._folder.mkdir(parents=True, exist_ok=True)
             write_atomic(self._folder / name, content.getbuffer())
+            return True
+        return False
 
     def save_table(self, table: policies.PolicyTable) -> None:
         """The policy's choices."""

@@ -103,6 +103,8 @@ def imitate(
 class TrialLearner(ABC):
     """An algorithm without its loop: it acts, is given closed trials, and trains when it is due.
 
+    One with its own loop leaves ``act``, ``take``, ``due``, ``train`` and ``pretrain`` as they are here.
+
     Attributes:
         off_policy: whether trials that it didn't choose itself can teach it.
         continuous: whether it chooses from a continuous space.
@@ -117,9 +119,9 @@ class TrialLearner(ABC):
     def __init__(self) -> None:
         self.trained = False
 
-    @abstractmethod
     def act(self, seen: np.ndarray, number: int) -> Decision:
         """The choice for trial ``number``; the same for the same policy and number."""
+        raise NotImplementedError
 
     def judge(self, seen: np.ndarray, chosen: Any) -> Decision:
         """The decision for a choice made elsewhere, which an on-policy algorithm has an opinion of."""
@@ -134,26 +136,24 @@ class TrialLearner(ABC):
     def preference(self, seen: np.ndarray, elements: np.ndarray) -> np.ndarray:
         """How much it prefers each of ``elements``: more is better."""
 
-    @abstractmethod
-    def take(self, step: Step) -> None:
+    def take(self, step: Step) -> None:  # noqa: B027
         """Add a closed trial."""
 
-    @abstractmethod
     def due(self) -> bool:
         """Whether it is time to train."""
+        return False
 
-    @abstractmethod
     def train(self, closed: int, last: bool = False) -> dict[str, float]:
         """Train on the trials that were added, ``closed`` so far; no trial follows the ``last`` call.
 
         Returns values for the training curves. Raises ``TrainingError`` if the network diverged.
         """
+        return {}
 
     def warm_up(self, steps: Sequence[Step]) -> None:  # noqa: B027
         """Add another run's trials before any of this one; an on-policy algorithm can't learn from them later on."""
 
-    @abstractmethod
-    def pretrain(self, steps: Sequence[Step]) -> None:
+    def pretrain(self, steps: Sequence[Step]) -> None:  # noqa: B027
         """Learn from another run's trials, which were added, before the first one of this run."""
 
     @abstractmethod
@@ -164,8 +164,7 @@ class TrialLearner(ABC):
     def restore(self, state: dict[str, Any]) -> None:
         """The reverse of ``state``. Raises an exception if the state doesn't fit."""
 
-    @abstractmethod
-    def save_model(self, files: PolicyFiles) -> None:
+    def save_model(self, files: PolicyFiles) -> None:  # noqa: B027
         """Write the policy in the library's own form."""
 
 
@@ -421,12 +420,13 @@ class TrialTraining:
             self._save(last=True)
         self._learner.save_model(self._files)
 
-    def _save(self, last: bool = False) -> None:
+    def _save(self, last: bool = False) -> bool:
         self._saved = self.closed
-        self._files.save(type(self._view.space).__name__, self._learner.state(), self.closed)
+        written = self._files.save(type(self._view.space).__name__, self._learner.state(), self.closed)
         # Asking in many contexts takes as long as choosing in many trials.
         if last or self.closed - self._tabled >= self._contexts / ASKED_PER_TRIAL:
             self._tabled = self.closed
             with training():
                 table = policies.table_of(self._name, self.closed, self._env.experiment.env_params, self.choose)
             self._files.save_table(table)
+        return written

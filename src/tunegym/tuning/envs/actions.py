@@ -1,4 +1,4 @@
-"""Other spaces for the same knobs, for algorithms that take no ``Dict`` of actions."""
+"""Other spaces for the same actions: of knobs, for algorithms that take no ``Dict``, and of live systems."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tunegym.core.errors import ActionError
 from tunegym.tuning.codec import as_array
 from tunegym.tuning.model.space import Choice, Knob, Range, Space
 from tunegym.tuning.model.values import Action, Scalar, counted
+from tunegym.tuning.spaces import bounds
 
 BINS = 10
 """The default number of bins of a range."""
@@ -172,3 +173,39 @@ def _integers(chosen: Any, count: int) -> list[int]:
     if array.size != count or (array.dtype.kind not in "iu" and count):
         raise ActionError(f"{chosen!r} is not {counted(count, 'integer')}")
     return [int(number) for number in array.reshape(-1)]
+
+
+# a live system's own actions ---------------------------------------------------------------------------------------
+
+
+def choice_space(space: Any) -> spaces.Space[Any]:
+    """What an algorithm chooses from for a server's action space: it counts from 0, or has numbers from -1 to 1."""
+    match space:
+        case spaces.Dict():
+            return spaces.Dict({key: choice_space(part) for key, part in space.spaces.items()})
+        case spaces.Tuple():
+            return spaces.Tuple([choice_space(part) for part in space.spaces])
+        case spaces.Box():
+            return spaces.Box(-1.0, 1.0, (int(np.prod(space.shape)),), np.float32)
+        case spaces.Discrete():
+            return spaces.Discrete(int(space.n))
+        case spaces.MultiDiscrete():
+            return spaces.MultiDiscrete(space.nvec.reshape(-1))
+        case _:  # MultiBinary
+            return spaces.MultiDiscrete([2] * int(np.prod(space.shape)))
+
+
+def server_action(space: Any, chosen: Any) -> Any:
+    """The element of the server's action space for such a choice."""
+    if isinstance(space, spaces.Dict):
+        return {key: server_action(part, chosen[key]) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(server_action(part, one) for part, one in zip(space.spaces, chosen, strict=True))
+    low, high = bounds(space)
+    value = np.reshape(chosen, space.shape)
+    if not isinstance(space, spaces.Box):
+        return (value + low).astype(space.dtype)[()]
+    lowest, highest = low.astype(np.float64), high.astype(np.float64)
+    value = lowest + (np.clip(value, -1.0, 1.0) + 1.0) / 2.0 * (highest - lowest)
+    value = np.rint(value) if np.dtype(space.dtype).kind in "iu" else value
+    return np.clip(value.astype(space.dtype), low, high)  # rounding may lead out of bounds

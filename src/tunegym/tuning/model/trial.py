@@ -226,6 +226,7 @@ class OpenTrial:
     number: int
     context: Context
     action: Action
+    weight_version: int | None = None  # of the policy that chose the action, if its agent counts them
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +243,7 @@ class Trial:
     cached_from: int | None = None
     reports: Reports = ()  # the intermediate values (step, value) that it reported while it ran, in order
     nodes: tuple[str, ...] = ()  # where its jobs ran, one entry for each attempt; empty on this machine
+    weight_version: int | None = None  # as in ``OpenTrial``
 
     @property
     def status(self) -> str:

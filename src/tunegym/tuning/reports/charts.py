@@ -6,13 +6,18 @@ and the end of what they printed, without passwords in addresses.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from tunegym.core.text import printable
+from tunegym.tuning.agents import policies
+from tunegym.tuning.answers.episodes import WindowedCurve, Windows
 from tunegym.tuning.answers.ranking import samples_of
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.trial import STATUSES, Measured, Trial
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 MOST_TRIALS = 50_000
 """How many trials a page holds; beyond that it shows a sample."""
 MOST_CURVES = 1_000
+MOST_TRAINING = 24
 MOST_STEPS = 300
 EXACT = 2**53
 """Above this a browser's numbers are not exact."""
@@ -52,6 +58,9 @@ def charts_of(results: TrialResults, fixed: Mapping[str, Any], share: float) -> 
     if command is not None:
         charts["commands"] = commands(shown, command, int(BUDGET * share))
     charts["outputs"] = tails(results.folder / "trials", shown, int(BUDGET * share))
+    windows = Windows()
+    windows.reach(closed)
+    charts |= {"ends": windows.ends(), "training": training_curves(results.folder, windows)}
     return charts | {"labels": setting_labels(results.facts)}
 
 
@@ -241,3 +250,27 @@ def _tail(path: Path) -> tuple[str, bool]:
     except OSError:
         return "", False
     return masked(text)[-TAIL:], size > 4 * TAIL or len(text) > TAIL
+
+
+# how an agent learned -------------------------------------------------------------------------------------------------
+
+
+def training_curves(folder: Path, windows: Windows) -> list[dict[str, Any]]:
+    """The means by window of each training value."""
+    curves: dict[str, WindowedCurve] = {}
+    last = max(1, windows.ends()[-1])
+    for trials, values in policies.read_training(folder)[0]:
+        for name, value in values.items():
+            if name in curves or len(curves) < MOST_TRAINING:
+                curves.setdefault(name, windows.curve()).add(min(max(1, trials), last), value)
+    return [{"name": name, **curve.as_dict()} for name, curve in curves.items()]
+
+
+def rollout_notes(folder: Path) -> list[str]:
+    """What became of the rollouts of ``async_ppo``, by the last line of its log; nothing for other agents."""
+    with contextlib.suppress(OSError, orjson.JSONDecodeError, IndexError, KeyError):
+        found = orjson.loads((folder / "async.jsonl").read_bytes().splitlines()[-1])["account"]
+        dropped = "".join(f" + {count:,} dropped ({why})" for why, count in found["dropped"].items())
+        rest = f"{found['lost']:,} lost + {found['left']:,} left"
+        return [f"{found['produced']:,} rollouts = {found['trained']:,} trained{dropped} + {rest}"]
+    return []

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tunegym.core.errors import StoreError
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.episodes import ContextGroups, Pace, WindowedCurve, Windows, context_groups
+from tunegym.tuning.answers.episodes import ContextGroups, Pace, Windows, context_groups
 from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import FAILURES, Episode
 from tunegym.tuning.model.values import counted, number, plus_minus, seconds
+from tunegym.tuning.reports.charts import training_curves
 from tunegym.tuning.reports.results import Results, need_pandas
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import living_writer
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 LOADERS = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "sac": "SAC"}
 """The class of Stable-Baselines3 that loads an agent's file."""
 MOST_LOST = 50
-MOST_CURVES = 24
 
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
 
@@ -347,7 +347,7 @@ class LiveResults(Results):
         passed = self._read[1]
         return {
             "notes": [],
-            "training": _training_curves(self.folder, passed.windows),
+            "training": training_curves(self.folder, passed.windows),
             "width": passed.windows.width,
             "ends": passed.windows.ends(),
             "returns": passed.returns.as_dict(band=True),
@@ -385,14 +385,3 @@ class LiveResults(Results):
             "total": seconds(past.elapsed_s),
         }
         return entry, cells
-
-
-def _training_curves(folder: Path, windows: Windows) -> list[dict[str, Any]]:
-    """The means by window of each training value."""
-    curves: dict[str, WindowedCurve] = {}
-    last = max(1, windows.ends()[-1])
-    for trials, values in policies.read_training(folder)[0]:
-        for name, value in values.items():
-            if name in curves or len(curves) < MOST_CURVES:
-                curves.setdefault(name, windows.curve()).add(min(max(1, trials), last), value)
-    return [{"name": name, **curve.as_dict()} for name, curve in curves.items()]

@@ -25,6 +25,7 @@ from tunegym.core.files import write_atomic
 from tunegym.core.text import escaped, printable
 from tunegym.tuning.model.summary import Comparison, table_of
 from tunegym.tuning.model.values import labels, masked
+from tunegym.tuning.reports.charts import rollout_notes
 from tunegym.tuning.reports.results import SCENARIO, Results, RunResults
 
 REPORT = "report.html"
@@ -89,6 +90,7 @@ def _experiment(results: Results, known: Known, share: float) -> dict[str, Any]:
         return {"name": results.name, "state": "broken", "error": str(error), "page": None}
     fixed = {name: masked(labels([value])[0]) for name, value in known.fixed.items()}
     notes = [*map(masked, [*facts["damage"], *([known.note] if known.note else [])]), *charts["notes"]]
+    notes += rollout_notes(results.folder)
     return {**facts, "page": {**charts, "notes": notes, "fixed": fixed}}
 
 

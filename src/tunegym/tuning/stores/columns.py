@@ -36,9 +36,11 @@ MEASURED = "measured"
 TERMINATED, TRUNCATED = 1, 2
 EPISODE_COLUMNS = ("episode", "first_step", "last_step", "length", "return", "end", "lane")
 
-Row: TypeAlias = tuple[int, int, Any, Any, float, float, int, Context, Mapping[str, float], tuple[str, str] | None]
+Row: TypeAlias = tuple[
+    int, int, Any, Any, float, float, int, Context, Mapping[str, float], tuple[str, str] | None, int | None
+]
 """A step that waits to be written: number, episode, packed action, packed observation, reward, duration, TERMINATED and
-TRUNCATED added up, context, metrics, and status and reason if it has no measurement."""
+TRUNCATED added up, context, metrics, status and reason if it has no measurement, and the policy's weight version."""
 
 
 class Elements:
@@ -225,8 +227,9 @@ class StepTable:
         self, rows: Sequence[Row], over: list[Episode], sides: Mapping[str, int], upto: int, at: float, elapsed_s: float
     ) -> Steps:
         """Steps that are written together; ``sides`` are the rows at which side files continue."""
-        columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * 10
-        numbers, episodes, actions, observations, rewards, durations, ended, contexts, metrics, unmeasured = columns
+        columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * 11
+        numbers, episodes, actions, observations, rewards, durations, ended, contexts, *rest = columns
+        metrics, unmeasured, versions = rest
         ends = list(compress(range(len(rows)), ended))
         return Steps(
             list(numbers),
@@ -246,6 +249,7 @@ class StepTable:
             upto,
             at,
             elapsed_s,
+            list(versions) if rows and versions[0] is not None else [],
         )
 
     def lines(self, steps: Steps) -> tuple[str, str, str]:
@@ -316,6 +320,8 @@ def steps_record(steps: Steps) -> Record:
             record["context"] = steps.contexts
         if steps.metrics:
             record["metrics"] = steps.metrics
+        if steps.weight_versions:
+            record["weight_version"] = steps.weight_versions
         if steps.unmeasured:
             record["unmeasured"] = [[at, *told] for at, told in steps.unmeasured.items()]
     if steps.over:

@@ -109,7 +109,8 @@ class Journal:
             case "end":
                 return SessionMark(record)
             case "open":
-                trial = OpenTrial(record["number"], dict(record["context"]), dict(record["action"]))
+                chosen = dict(record["context"]), dict(record["action"]), record.get("weight_version")
+                trial = OpenTrial(record["number"], *chosen)
                 self.used.add(trial.number)
                 self.open[trial.number] = trial, record.get("at", 0.0)
             case "close":
@@ -260,6 +261,7 @@ class Steps:
     upto: int  # the highest number used by then, recorded or not
     at: float
     elapsed_s: float
+    weight_versions: list[int]  # of the policy that chose each action; empty if its agent doesn't count them
 
     def context_of(self) -> list[Context]:
         """The context of each step."""
@@ -446,6 +448,7 @@ def _steps(record: Record, elapsed_s: float) -> Steps:
         record["upto"],
         record.get("at", 0.0),
         elapsed_s,
+        _column(record, "weight_version", count, int) if "weight_version" in record else [],
     )
     places = [*steps.terminated, *steps.truncated, *steps.unmeasured, *(at for at, _ in steps.contexts)]
     if not set(range(count)).issuperset(places) or len(steps.context_of()) != count:

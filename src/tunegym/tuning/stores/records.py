@@ -111,6 +111,7 @@ def closed_trial(record: Record, opened: OpenTrial) -> Trial:
         cached_from=record.get("cached_from"),
         reports=tuple((step, numeric(value)) for step, value in record.get("reports", ())),
         nodes=tuple(record.get("nodes", ())),
+        weight_version=opened.weight_version,
     )
 
 

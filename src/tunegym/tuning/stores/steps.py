@@ -159,6 +159,7 @@ class StepStore(JournalFile):
         context: Context,
         metrics: Mapping[str, float],
         unmeasured: tuple[str, str] | None = None,
+        weight_version: int | None = None,
     ) -> None:
         """Record a step; with status and reason, and at once, if it has no measurement. Numbers come in their order.
 
@@ -171,7 +172,8 @@ class StepStore(JournalFile):
         ended = 0
         if terminated or truncated:
             ended = TERMINATED * terminated + TRUNCATED * truncated
-        rows.append((number, episode, action, observation, reward, duration, ended, context, metrics, unmeasured))
+        what = number, episode, action, observation, reward, duration, ended, context, metrics, unmeasured
+        rows.append((*what, weight_version))
         self.upto = number
         if unmeasured is not None:
             self.flush()

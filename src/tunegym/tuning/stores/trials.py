@@ -50,11 +50,12 @@ class JournalStore(JournalFile):
             number = self._lane_numbers[lane] = next(self._free)
         return number
 
-    def open(self, lane: int, context: Context, action: Action) -> OpenTrial:
+    def open(self, lane: int, context: Context, action: Action, weight_version: int | None = None) -> OpenTrial:
         """Write a decision down, then use its number."""
-        trial = OpenTrial(self.hold(lane), context, action)
+        trial = OpenTrial(self.hold(lane), context, action, weight_version)
         now = {"at": self.wall(), "since": self.since()}
-        self.append({"record": "open", "number": trial.number, **now, "context": context, "action": action})
+        record = {"record": "open", "number": trial.number, **now, "context": context, "action": action}
+        self.append(record if weight_version is None else {**record, "weight_version": weight_version})
         del self._lane_numbers[lane]
         self._used.add(trial.number)
         self.highest = max(self.highest, trial.number)

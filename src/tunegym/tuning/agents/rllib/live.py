@@ -15,44 +15,11 @@ from tunegym.core.errors import ActionError, BudgetError, ServerLostError
 from tunegym.tuning.agents.live_learner import LiveTraining, training
 from tunegym.tuning.agents.rllib.algorithm import ALGORITHMS, Algorithm
 from tunegym.tuning.agents.trial_learner import Decision, Step
+from tunegym.tuning.envs.actions import choice_space, server_action
 from tunegym.tuning.ports import LiveEnv
-from tunegym.tuning.spaces import bounds
 
 EPISODES = 100
 """Of the last of which the training curves have the mean return and length."""
-
-
-def choice_space(space: Any) -> spaces.Space[Any]:
-    """What RLlib chooses from for a server's action space: it counts from 0, or has numbers from -1 to 1."""
-    match space:
-        case spaces.Dict():
-            return spaces.Dict({key: choice_space(part) for key, part in space.spaces.items()})
-        case spaces.Tuple():
-            return spaces.Tuple([choice_space(part) for part in space.spaces])
-        case spaces.Box():
-            return spaces.Box(-1.0, 1.0, (int(np.prod(space.shape)),), np.float32)
-        case spaces.Discrete():
-            return spaces.Discrete(int(space.n))
-        case spaces.MultiDiscrete():
-            return spaces.MultiDiscrete(space.nvec.reshape(-1))
-        case _:  # MultiBinary
-            return spaces.MultiDiscrete([2] * int(np.prod(space.shape)))
-
-
-def server_action(space: Any, chosen: Any) -> Any:
-    """The element of the server's action space for RLlib's choice."""
-    if isinstance(space, spaces.Dict):
-        return {key: server_action(part, chosen[key]) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(server_action(part, one) for part, one in zip(space.spaces, chosen, strict=True))
-    low, high = bounds(space)
-    value = np.reshape(chosen, space.shape)
-    if not isinstance(space, spaces.Box):
-        return (value + low).astype(space.dtype)[()]
-    lowest, highest = low.astype(np.float64), high.astype(np.float64)
-    value = lowest + (np.clip(value, -1.0, 1.0) + 1.0) / 2.0 * (highest - lowest)
-    value = np.rint(value) if np.dtype(space.dtype).kind in "iu" else value
-    return np.clip(value.astype(space.dtype), low, high)  # rounding may lead out of bounds
 
 
 class RllibLiveTraining(LiveTraining):

@@ -49,6 +49,7 @@ TAKES: Mapping[str, tuple[type[spaces.Space[Any]], ...]] = {
     "sac": (spaces.Box,),
     "rllib_ppo": (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Dict, spaces.Tuple),
     "rllib_dqn": (spaces.Discrete,),
+    "async_ppo": (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary),
 }
 """Action spaces that each algorithm takes."""
 
@@ -75,7 +76,7 @@ def _combinations(space: Space, bins: int) -> int:
     return math.prod(len(binned(knob, bins)) for knob in space.knobs.values())
 
 
-def _too_many(name: str, config: Any, space: Space) -> list[Problem]:
+def too_many(name: str, config: Any, space: Space) -> list[Problem]:
     """Refuse to number more combinations than there may be."""
     joint = getattr(config, "joint", None)
     most = getattr(config, "max_actions", LIMIT if joint else math.inf)
@@ -119,7 +120,7 @@ class PolicyAgent(BaseAgent, ABC):
         config = experiment.agent_config
         found = configs.problems(config, experiment.most_trials)
         found += warm_start_problems(config.warm_start, scenario_dir)
-        return found or _too_many(cls.name, config, experiment.space)
+        return found or too_many(cls.name, config, experiment.space)
 
     @abstractmethod
     def view(self, kind: str | None) -> ActionView:
@@ -142,8 +143,11 @@ class PolicyAgent(BaseAgent, ABC):
         """Train on trials until the budget is used up; 1 if the algorithm fails."""
         from tunegym.tuning.agents.trial_learner import TrialTraining
 
+        return self._train(TrialTraining)
+
+    def _train(self, kind: type[TrialTraining]) -> int:
         try:
-            self._training = TrialTraining(self.env, self.name, self.config, self.view, self.learner)
+            self._training = kind(self.env, self.name, self.config, self.view, self.learner)
             self._training.run(self._warm)
         except TrainingError as error:
             closed = 0 if self._training is None else self._training.closed

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -57,7 +59,7 @@ class LiveParts:
 
 
 class LiveEngine:
-    """Implements ``LiveEnv``. One thread drives it. ``take_over`` comes before everything else.
+    """Implements ``LiveEnv``. One thread drives it, or after ``separate`` one for each lane. ``take_over`` comes first.
 
     ``stopping`` is asked before every step; of a quick system before some. Earlier sessions used ``spent_s`` of
     ``max_time``.
@@ -87,6 +89,10 @@ class LiveEngine:
         self._block, self._reserved_at = 0, 0.0
         self._closed = self._interrupted = False
         self._lanes: list[Lane] = []
+        self._lock = threading.RLock()
+        self._separate = False
+        self._recorded = 0  # of separate lanes: every number up to this one is recorded
+        self._late: dict[int, list[Callable[[], None]]] = {}  # what to record once all earlier numbers are
 
     # before the first step ----------------------------------------------------------------------------
 
@@ -156,15 +162,19 @@ class LiveEngine:
         self, lane: int = 0, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin the lane's next episode."""
-        self._check_open()
-        self._settle()
         one = self._lanes[lane]
-        self._finish(one, "reset")
-        number = self._next + lane
+        with self._lock:
+            self._check_open()
+            self._settle()
+            self._finish(one, "reset")
+            number = self._next + lane
+            if self._separate:
+                number = one.held = one.held or self._take()
         context = self._env_params.context(number)
         observation, info = self._begin(one, context, number, seed, options)
-        self._store.begun += 1
-        one.episode = Running(self._store.begun, number, context, self._pack(observation))
+        with self._lock:
+            self._store.begun += 1
+            one.episode = Running(self._store.begun, number, context, self._pack(observation))
         told = {**info, "step": number, "episode_number": one.episode.number, "next_env_params": dict(context)}
         return self._display.shown(observation, context), told
 
@@ -219,6 +229,64 @@ class LiveEngine:
             self._cut_off(error)
             raise
 
+    def separate(self) -> None:
+        """Let each lane take its steps by itself."""
+        self._separate, self._recorded = True, self._next - 1
+        store = self._store.add
+
+        def add(number: int, *step: Any) -> None:
+            self._in_order(number, partial(store, number, *step))
+
+        self._add = add
+
+    def lane_step(self, action: Any, lane: int, weight_version: int | None = None) -> StepAnswer:
+        """One step of one lane, recorded, while others take theirs."""
+        one = self._lanes[lane]
+        with self._lock:
+            chosen = self._accepted(action, one)
+            if one.held and self._stopping():
+                raise BudgetError(f"step {one.held} may not be taken: the run is stopping")
+            number, one.held = one.held or self._take(), 0
+            one.weight_version = weight_version
+        began, failure, answer = perf_counter(), None, None
+        try:
+            answer = one.host.step(self._own_action(chosen))
+        except RAISED as error:
+            failure = failure_of(error)
+        with self._lock:
+            try:
+                if failure is not None:
+                    raise failure
+                assert answer is not None
+                return self._took(one, number, chosen, one.context, answer, began)
+            except ServerFailure as found:
+                return _unless_stopped(self._failed(one, number, chosen, one.context, found, began))
+
+    def _take(self) -> int:
+        number = self._go_on(1)
+        self._next = number + 1
+        return number
+
+    def _in_order(self, number: int, record: Callable[[], None]) -> None:
+        """Record something of a step after everything of earlier numbers."""
+        if number <= self._recorded:
+            record()
+            return
+        self._late.setdefault(number, []).append(record)
+        while found := self._late.pop(self._recorded + 1, None):
+            self._recorded += 1
+            for one in found:
+                one()
+
+    def _settle_separate(self) -> None:
+        """All lanes are at rest: numbers that were held and not used are lost, or free again if none follows."""
+        if self._separate:
+            self._next = max(self._late, default=self._recorded) + 1
+        while self._late:
+            missing = self._recorded + 1
+            self.tally.others["cancelled"] += self._store.lose(missing)
+            self._in_order(missing, lambda: None)
+
     def transitions(self, last: int) -> Iterable[Transition]:
         """The newest recorded steps."""
         if self._store.recording.kind != "all":
@@ -235,6 +303,7 @@ class LiveEngine:
         self._closed = True
         try:
             self._settle()
+            self._settle_separate()
         finally:
             for one in self._lanes:
                 self._finish(one, "cut")
@@ -373,8 +442,10 @@ class LiveEngine:
         episode.length += 1
         episode.total += reward
         if self._all or (over if self._ends_only else number % self._every == 0):
-            seen = episode.seen
-            self._add(number, episode.number, action, seen, reward, duration, terminated, truncated, context, metrics)
+            step = number, episode.number, action, episode.seen, reward, duration, terminated, truncated
+            self._add(*step, context, metrics, None, one.weight_version)
+        elif self._separate:
+            self._in_order(number, partial(setattr, self._store, "upto", number))
         else:
             self._store.upto = number
         return self._answer(
@@ -402,7 +473,8 @@ class LiveEngine:
         terminated = episode.terminated
         truncated = episode.truncated or not (terminated or stopped)
         seen, why = episode.seen, (status, printable(reason))
-        self._add(number, episode.number, action, seen, penalty, duration, terminated, truncated, context, {}, why)
+        step = number, episode.number, action, seen, penalty, duration, terminated, truncated
+        self._add(*step, context, {}, why, one.weight_version)
         self.tally.others[status] += 1
         last = self._own(self._store.unpack(seen))
         told = self._answer(one, episode, number, last, penalty, terminated, truncated, {}, context, {}, status, reason)
@@ -451,7 +523,7 @@ class LiveEngine:
         """The lane's episode is over, if there is one."""
         finished = one.finished(end)
         if finished is not None:
-            self._store.episode_over(finished)
+            self._in_order(finished.last if self._separate else 0, partial(self._store.episode_over, finished))
             self.tally.episodes += 1
             if end in ("terminated", "truncated"):
                 self.tally.returns.append(finished.total)

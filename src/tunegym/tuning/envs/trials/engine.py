@@ -6,6 +6,7 @@ A trial is held, observed, begun (written down first), measured, scored and clos
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -121,6 +122,7 @@ class TrialEngine:
         self._closed: deque[tuple[int, Trial]] = deque()
         self._last: dict[int, tuple[Metrics, bool]] = {}
         self._drawn: tuple[int, Context] = (0, {})
+        self._lock = threading.RLock()
         self._recall(parts.store.fingerprint)
 
     # the Env port -------------------------------------------------------------------------------------
@@ -139,29 +141,33 @@ class TrialEngine:
         """Why the lane's next trial may not start, or None."""
         if self._stopping():
             return "the run is stopping"
-        return self.budget.exhausted(self._store.hold(lane))
+        with self._lock:
+            return self.budget.exhausted(self._store.hold(lane))
 
     def observe(self, lane: int = 0) -> Observation:
         """The context of the lane's next trial; reserves its number."""
-        number = self._store.hold(lane)
-        metrics, measured = self._last.get(lane, ({}, False))
-        self._drawn = number, self.context(number)  # the trial that begins next is mostly the one just seen
-        return Observation(number, dict(self._drawn[1]), metrics, measured)
+        with self._lock:
+            number = self._store.hold(lane)
+            metrics, measured = self._last.get(lane, ({}, False))
+            self._drawn = number, self.context(number)  # the trial that begins next is mostly the one just seen
+            return Observation(number, dict(self._drawn[1]), metrics, measured)
 
-    def begin(self, action: Action, lane: int = 0) -> OpenTrial:
+    def begin(self, action: Action, lane: int = 0, weight_version: int | None = None) -> OpenTrial:
         """Write the decision down, then act on it."""
         accepted = self.space.accept(action)
-        number = self._store.hold(lane)
-        reason = self.exhausted(lane)
-        if reason is not None:
-            raise BudgetError(f"trial {number} may not start: {reason}")
-        self._start_clock()
-        seen, context = self._drawn
-        trial = self._store.open(lane, context if seen == number else self.context(number), accepted)
-        for listener in self._listeners:
-            listener.trial_opened(trial)
-        self._walk(trial, lane, self._clock.monotonic())
-        return trial
+        with self._lock:
+            number = self._store.hold(lane)
+            reason = self.exhausted(lane)
+            if reason is not None:
+                raise BudgetError(f"trial {number} may not start: {reason}")
+            self._start_clock()
+            seen, context = self._drawn
+            context = context if seen == number else self.context(number)
+            trial = self._store.open(lane, context, accepted, weight_version)
+            for listener in self._listeners:
+                listener.trial_opened(trial)
+            self._walk(trial, lane, self._clock.monotonic())
+            return trial
 
     def next_finished(self) -> tuple[int, Trial] | None:
         """Wait for a trial to close: its lane and the trial; None if the run stops before one does."""
@@ -169,13 +175,14 @@ class TrialEngine:
             if not self._flights:
                 return None
             trial, outcome = self._lanes.wait()
-            if isinstance(outcome, BaseException):
-                self._abandon(trial)
-                raise outcome
-            if outcome is None:
-                self._abandon(trial)
-            else:
-                self._finish(trial, outcome)
+            with self._lock:
+                if isinstance(outcome, BaseException):
+                    self._abandon(trial)
+                    raise outcome
+                if outcome is None:
+                    self._abandon(trial)
+                else:
+                    self._finish(trial, outcome)
         return self._closed.popleft()
 
     def history(self) -> Iterator[Trial]:
@@ -298,9 +305,8 @@ class TrialEngine:
         outcome, reward = self._score.score(outcome)
         duration = self._clock.monotonic() - started
         reports, nodes = self._prune.take(trial.number), self._measurement.nodes.pop(trial.number, ())
-        closed = Trial(
-            trial.number, trial.context, trial.action, outcome, reward, duration, cached_from, reports, nodes
-        )
+        decided = trial.number, trial.context, trial.action
+        closed = Trial(*decided, outcome, reward, duration, cached_from, reports, nodes, trial.weight_version)
         self._store.close_trial(closed)
         if reports:
             self._prune.closed(closed)

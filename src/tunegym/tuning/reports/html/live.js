@@ -68,8 +68,8 @@ function stepRewardSection(experiment) {
 function trainingSection(experiment) {
   const { page } = experiment;
   const figures = page.training.map((one) => {
-    const tip = (index) => [["after steps", count(page.ends[index])], [visible(one.name), number(one.mean[index], 6)]];
-    const { plot } = linesPlot({ label: `${visible(one.name)} over steps`, yTitle: "", ends: page.ends, lines: [{ label: one.name, values: one.mean, style: { colour: "c3" } }], tip, height: 170 });
+    const tip = (index) => [[`after ${experiment.live ? "steps" : "trials"}`, count(page.ends[index])], [visible(one.name), number(one.mean[index], 6)]];
+    const { plot } = linesPlot({ label: `${visible(one.name)} over ${experiment.live ? "steps" : "trials"}`, yTitle: "", ends: page.ends, lines: [{ label: one.name, values: one.mean, style: { colour: "c3" } }], tip, height: 170 });
     return el("figure", {}, el("figcaption", {}, visible(one.name)), plot.node);
   });
   return section("training", "Training", "The values that the agent recorded at each update, from policy/training.jsonl.", el("div", { class: "figures" }, ...figures));

@@ -44,6 +44,7 @@ function experimentNode(run, experiment) {
     trials.count ? rewardSection(trials, open) : null,
     recurringContexts(trials) ? learningSection(trials, open) : null,
     trials.table.curves ? curveSection(trials, open) : null,
+    experiment.page.training.length ? trainingSection(experiment) : null,
     trials.knobs.length ? importanceSection(experiment) : null,
     measured && trials.parameters.length ? knobSection(trials, open) : null,
     measured && trials.parameters.length ? parallelSection(trials, open) : null,

@@ -1,0 +1,46 @@
+"""Weights on their way from the learner to collectors: through the plane's own storage, a sample for each version."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from tunegym.dataplane import BatchMeta, DataPlaneClient
+from tunegym.dataplane.errors import UnknownPartitionError
+
+PARTITION = "weights"
+_FIELD = "weights"
+
+
+def _sample(version: int) -> str:
+    return f"v{version}"
+
+
+class WeightPublisher:
+    """The learner's side. Only the newest versions stay.
+
+    Building it deletes what an earlier learner published: its last versions may be of weights that no checkpoint has.
+    So publish the checkpoint's version first, and then ``rewind``.
+    """
+
+    def __init__(self, plane: DataPlaneClient, keep: int = 2) -> None:
+        self._plane = plane
+        self._keep = keep
+        self._published: list[int] = []
+        with contextlib.suppress(UnknownPartitionError):
+            plane.delete_partition(PARTITION)
+        plane.register_partition(PARTITION, [_FIELD], ["fetch"])
+
+    def publish(self, weights: Any, version: int) -> None:
+        """Make a version known: an array, or nested dicts and lists of arrays and tensors."""
+        self._plane.put_samples(PARTITION, [_sample(version)], {_FIELD: [{"weights": weights}]})
+        self._published.append(version)
+        old, self._published = self._published[: -self._keep], self._published[-self._keep :]
+        if old:
+            self._plane.clear_samples(PARTITION, [_sample(one) for one in old])
+
+
+def fetch(plane: DataPlaneClient, version: int) -> Any:
+    """The weights of a version, as they were published. Raises ``DataPlaneError`` if it is no longer there."""
+    meta = BatchMeta(PARTITION, (_sample(version),), (_FIELD,))
+    return plane.get_samples(meta, [_FIELD])[_FIELD].to_list()[0]["weights"]
