@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,12 @@ class Role:
         kv_first_write(self.plane, P, ids, {"tokens": tokens(ids)}, tags=tags)
         return ray.get_runtime_context().get_node_id()
 
+    def produce_many(self, batches: list[list[str]]) -> int:
+        """Put batch after batch; how many samples."""
+        for ids in batches:
+            self.produce(ids, 0)
+        return sum(map(len, batches))
+
     def judge(self, count: int) -> str:
         """Claim, read, write a column back, and ack; where this runs."""
         import ray
@@ -205,6 +212,33 @@ def kill_ledger(name: str) -> None:
     pid = actors("LedgerActor")[f"plane/{name}"]["Pid"]
     os.kill(pid, signal.SIGKILL)
     until(lambda: actors("LedgerActor").get(f"plane/{name}", {"Pid": 0})["Pid"] != pid, "the ledger is dead")
+
+
+@pytest.mark.invariant
+@pytest.mark.slow
+def test_ledger_is_killed_in_the_middle(plane: DataPlaneClient, url: str, start: Callable[..., Any]) -> None:
+    """Producers on other nodes go on, and every sample is trained once."""
+    import ray
+
+    producers = [start() for _ in range(2)]
+    total, trained = 2 * 30 * 4, Counter[str]()
+    begun = [
+        one.produce_many.remote([named(4, 1000 * at + 4 * number) for number in range(30)])
+        for at, one in enumerate(producers)
+    ]
+    while trained.total() < total:
+        batch = plane.claim_meta(P, "train", ["tokens"], 8, min_batch=1, timeout_s=PATIENCE_S)
+        read = plane.get_samples(batch, ["tokens"])["tokens"].to_list()
+        assert [int(row[0]) for row in read] == [int(one[2:]) for one in batch.sample_ids]
+        if trained.total() // 80 < (trained.total() + batch.size) // 80:
+            kill_ledger("tests")
+        plane.ack(batch, version=1)
+        trained.update(batch.sample_ids)
+    assert set(trained.values()) == {1}
+    assert ray.get(begun) == [120, 120]
+    assert plane.commit(P, "train", 1) == total
+    found = plane.stats()[P]
+    assert (found["produced"], found["tasks"]["train"]["claimed"]) == (total, total)
 
 
 @pytest.mark.invariant
