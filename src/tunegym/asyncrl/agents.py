@@ -11,7 +11,6 @@ from gymnasium import spaces
 
 from tunegym.core.errors import Problem
 from tunegym.dataplane import StalenessPolicy
-from tunegym.dataplane.client import LEASE_S
 from tunegym.dataplane.connect import TIMEOUT_S
 from tunegym.tuning.agents.base import LiveConfig
 from tunegym.tuning.agents.sb3 import config as configs
@@ -32,7 +31,7 @@ class PlaneConfig:
     """``[plane]``: the data plane between collectors and learner; ``{folder}`` is the experiment's results."""
 
     url: str = "mmap://{folder}/plane"
-    lease_s: float = LEASE_S
+    lease_s: float | None = None
     timeout_s: float = TIMEOUT_S
 
     def options(self, folder: Path) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from tunegym.asyncrl.weights import WeightPublisher
 from tunegym.core.errors import BudgetError, ServerLostError
 from tunegym.dataplane import BatchMeta, DataPlaneClient
 from tunegym.dataplane.errors import ClaimTimeoutError, LeaseLostError
+from tunegym.dataplane.model import WEIGHT_VERSION
 from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.live_learner import DIVERGED, HORIZON, LINES, Draws, LiveTraining, training
 from tunegym.tuning.agents.trial_learner import TrialLearner, TrialTraining
@@ -48,6 +49,7 @@ from tunegym.tuning.ports import Env, LiveEnv
 PARTITION, TASK = "rollouts", "train"
 LOG = "async.jsonl"
 """Beside the journal: a line for each version, and the account at the end."""
+MOST = 1 << 30
 CLAIM_S = 0.5
 """While the learner waits for a batch, it looks this often whether the collectors have ended."""
 BETAS, TINY = (0.9, 0.999), 1e-5
@@ -255,7 +257,8 @@ class AsyncPpo(TrialLearner):
             publisher = WeightPublisher(plane)
             publisher.publish(self.weights, self.version)
             plane.rewind(PARTITION, TASK, self.version)
-            gate = Gate(staleness, self.version, _outstanding(plane, staleness.capacity))
+            left = [one for one in plane.list_samples(PARTITION, limit=MOST) if one["state"][TASK] == "free"]
+            gate = Gate(staleness, self.version, Counter(one["tags"][WEIGHT_VERSION] for one in left))
             ranks = Ranks(self.policy, config, self._draws.integer(2**32, "order"), options)
             ranks.state = self._state
             opened.callback(ranks.close)
@@ -335,16 +338,6 @@ class AsyncPpo(TrialLearner):
         counts = {"produced": found["produced"], "trained": self.counts["trained"], "dropped": dropped}
         counts |= {"lost": found["gone"].get("lost", 0), "left": found["alive"]}
         return {**counts, "trained_steps": self.counts["trained_steps"], "version": self.version}
-
-
-def _outstanding(plane: DataPlaneClient, capacity: int | None) -> Counter[int]:
-    """Rollouts that an earlier learner left in the plane, by version."""
-    try:
-        there = plane.claim_meta(PARTITION, TASK, FIELDS, capacity or 1, min_batch=1, timeout_s=0.01)
-    except ClaimTimeoutError:
-        return Counter()
-    plane.release(there)
-    return versions_of(there)
 
 
 # experiments ------------------------------------------------------------------------------------------

@@ -60,23 +60,13 @@ class FlatEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 class RolloutCollector:
     """Makes rollouts: pieces of one episode, of up to ``n_steps`` steps, each under one version of the weights.
 
-    Args:
-        plane: a client, or the URL of a plane that is there.
-        env: has ``reset`` and ``step`` as a ``FlatEnv``, or makes such an environment. ``info`` of a reset may have
-            ``episode``, ``context`` and ``return`` (so far), that of a step its ``number``. ``BudgetError`` ends it.
-        policy: the network.
-        n_steps: the longest rollout.
-        seed: of its choices.
+    ``plane`` is a client, or the URL of a plane that is there. ``env`` has ``reset`` and ``step`` as a ``FlatEnv``, or
+    makes such an environment. ``info`` of a reset may have ``episode``, ``context`` and ``return`` (so far), that of a
+    step its ``number``; ``BudgetError`` ends it. ``seed`` is for the choices.
     """
 
     def __init__(
-        self,
-        plane: DataPlaneClient | str,
-        env: Any | Callable[[], Any],
-        policy: ActorCritic,
-        *,
-        n_steps: int = 128,
-        seed: int = 0,
+        self, plane: DataPlaneClient | str, env: Any, policy: ActorCritic, *, n_steps: int = 128, seed: int = 0
     ) -> None:
         self._plane = dataplane.attach(plane) if isinstance(plane, str) else plane
         self._env: Any = env() if callable(env) else env
@@ -118,7 +108,7 @@ class RolloutCollector:
         tags = [one for _, one in made]
         return producer.put_samples(token, list(sample_ids)[: len(made)], columns, tags, lengths="reward")
 
-    def _rollout(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    def _rollout(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         steps: list[tuple[np.ndarray, float, float, int]] = []
         observations: list[np.ndarray] = []
         terminated = truncated = False
@@ -139,22 +129,12 @@ class RolloutCollector:
                 return None
         self._seen = None if terminated or truncated or self.over else observations[-1]
         actions, log_probs, rewards, numbers = zip(*steps, strict=True)
-        row = {
-            "observation": np.stack(observations),
-            "action": np.stack(actions),
-            "log_prob": np.array(log_probs, dtype=np.float32),
-            "reward": np.array(rewards, dtype=np.float32),
-            "number": np.array(numbers, dtype=np.int64),
-        }
-        return row, {
-            WEIGHT_VERSION: self._version,
-            "episode": int(self._episode["episode"]),
-            "length": len(steps),
-            "return": float(self._episode["return"]),
-            "context": orjson.dumps(self._episode["context"]).decode(),
-            "terminated": bool(terminated),
-            "produced_at": time.time(),
-        }
+        floats = (np.array(one, dtype=np.float32) for one in (log_probs, rewards))
+        columns = np.stack(observations), np.stack(actions), *floats, np.array(numbers, dtype=np.int64)
+        tags = {WEIGHT_VERSION: self._version, "length": len(steps), "terminated": bool(terminated)}
+        tags |= {"episode": int(self._episode["episode"]), "return": float(self._episode["return"])}
+        tags |= {"context": orjson.dumps(self._episode["context"]).decode(), "produced_at": time.time()}
+        return dict(zip(FIELDS, columns, strict=True)), tags
 
     def run(self, partition_id: str, gate: Gate | LaneLink, name: str) -> None:
         """Make rollouts for as long as the gate admits them: no more than the trainer can use."""

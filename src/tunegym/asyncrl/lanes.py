@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,8 @@ class LiveLanes:
 class TrialLanes:
     """The lanes of an experiment of trials: a step is a trial. ``closed`` is called with each, one at a time."""
 
-    def __init__(
-        self, env: Env, flattener: FlatObservations, view: ActionView, closed: Callable[[Trial], None]
-    ) -> None:
-        self._env, self._flat, self._view, self._told = env, flattener, view, closed
+    def __init__(self, env: Env, flats: FlatObservations, view: ActionView, closed: Callable[[Trial], None]) -> None:
+        self._env, self._flat, self._view, self._told = env, flats, view, closed
         self._single = env.experiment.episode_steps == 1
         self._changed = threading.Condition()
         self._begun = threading.Semaphore(0)
@@ -144,13 +142,7 @@ class Collectors:
     """
 
     def __init__(
-        self,
-        lanes: LiveLanes | TrialLanes,
-        count: int,
-        gate: Gate,
-        setup: Mapping[str, Any],
-        folder: Path,
-        draws: Draws,
+        self, lanes: LiveLanes | TrialLanes, count: int, gate: Gate, setup: dict[str, Any], folder: Path, draws: Draws
     ) -> None:
         self._lanes, self._gate, self._setup, self._folder, self._draws = lanes, gate, setup, folder, draws
         self._name = uuid.uuid4().hex[:8]

@@ -8,12 +8,7 @@ from typing import Any
 from tunegym.dataplane import BatchMeta, DataPlaneClient
 from tunegym.dataplane.errors import UnknownPartitionError
 
-PARTITION = "weights"
-_FIELD = "weights"
-
-
-def _sample(version: int) -> str:
-    return f"v{version}"
+PARTITION = FIELD = "weights"
 
 
 class WeightPublisher:
@@ -29,18 +24,18 @@ class WeightPublisher:
         self._published: list[int] = []
         with contextlib.suppress(UnknownPartitionError):
             plane.delete_partition(PARTITION)
-        plane.register_partition(PARTITION, [_FIELD], ["fetch"])
+        plane.register_partition(PARTITION, [FIELD], ["fetch"])
 
     def publish(self, weights: Any, version: int) -> None:
         """Make a version known: an array, or nested dicts and lists of arrays and tensors."""
-        self._plane.put_samples(PARTITION, [_sample(version)], {_FIELD: [{"weights": weights}]})
+        self._plane.put_samples(PARTITION, [f"v{version}"], {FIELD: [{"weights": weights}]})
         self._published.append(version)
         old, self._published = self._published[: -self._keep], self._published[-self._keep :]
         if old:
-            self._plane.clear_samples(PARTITION, [_sample(one) for one in old])
+            self._plane.clear_samples(PARTITION, [f"v{one}" for one in old])
 
 
 def fetch(plane: DataPlaneClient, version: int) -> Any:
     """The weights of a version, as they were published. Raises ``DataPlaneError`` if it is no longer there."""
-    meta = BatchMeta(PARTITION, (_sample(version),), (_FIELD,))
-    return plane.get_samples(meta, [_FIELD])[_FIELD].to_list()[0]["weights"]
+    meta = BatchMeta(PARTITION, (f"v{version}",), (FIELD,))
+    return plane.get_samples(meta, [FIELD])[FIELD].to_list()[0]["weights"]
