@@ -17,10 +17,6 @@ class Gate:
     A producer's life: ``start`` until it is admitted (with newer weights, if there are any), produce, put, ``ready``.
     ``abandon`` takes back what a dead one had started. If its last put arrived nevertheless, it counts again as soon as
     the trainer claims it: then admission was one too generous for a moment, and the staleness filter has the last word.
-
-    Attributes:
-        closed: whether it admits nothing any more.
-        waited_s: how long each producer waited for admission.
     """
 
     def __init__(self, policy: StalenessPolicy, version: int = 0, outstanding: Mapping[int, int] | None = None) -> None:
@@ -28,8 +24,8 @@ class Gate:
         self._changed = threading.Condition()
         self._started: dict[str, tuple[str, int]] = {}  # owner and version by sample
         self._abandoned: set[str] = set()
-        self.closed = False
-        self.waited_s: dict[str, float] = {}
+        self.closed = False  # whether it admits nothing any more
+        self.waited_s: dict[str, float] = {}  # how long each producer waited for admission
 
     @property
     def version(self) -> int:

@@ -36,8 +36,7 @@ class PlaneConfig:
 
     def options(self, folder: Path) -> dict[str, Any]:
         """The arguments of ``connect`` and ``attach``."""
-        url = self.url.replace("{folder}", str(folder.absolute()))
-        return {"url": url, "lease_s": self.lease_s, "timeout_s": self.timeout_s}
+        return {**vars(self), "url": self.url.replace("{folder}", str(folder.absolute()))}
 
 
 @dataclass(frozen=True, kw_only=True)

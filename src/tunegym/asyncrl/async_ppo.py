@@ -257,8 +257,8 @@ class AsyncPpo(TrialLearner):
             publisher = WeightPublisher(plane)
             publisher.publish(self.weights, self.version)
             plane.rewind(PARTITION, TASK, self.version)
-            left = [one for one in plane.list_samples(PARTITION, limit=MOST) if one["state"][TASK] == "free"]
-            gate = Gate(staleness, self.version, Counter(one["tags"][WEIGHT_VERSION] for one in left))
+            there = [one for one in plane.list_samples(PARTITION, limit=MOST) if one["state"][TASK] == "free"]
+            gate = Gate(staleness, self.version, Counter(one["tags"][WEIGHT_VERSION] for one in there))
             ranks = Ranks(self.policy, config, self._draws.integer(2**32, "order"), options)
             ranks.state = self._state
             opened.callback(ranks.close)
@@ -275,12 +275,9 @@ class AsyncPpo(TrialLearner):
                 if batch is None:
                     break
                 claimed = time.monotonic()
-                rate = config.learning_rate
-                if config.learning_rate_schedule == "linear":
-                    rate *= max(0.0, 1.0 - progress())
-                given = None
-                if rewards is not None:
-                    given = [rewards(one) for one in plane.get_samples(batch, ["number"])["number"].to_list()]
+                left = 1.0 - progress() if config.learning_rate_schedule == "linear" else 1.0
+                rate, taken = config.learning_rate * max(0.0, left), plane.get_samples(batch, ["number"])["number"]
+                given = None if rewards is None else [rewards(one) for one in taken]
                 with training():
                     values = ranks.run(batch, given, self.version + 1, rate)
                 try:
@@ -298,11 +295,11 @@ class AsyncPpo(TrialLearner):
                 idle, age = waited, sum(int(age) * many for age, many in ages.items()) / batch.size
                 numbers = {"version": self.version, "staleness": age, "dropped": self.counts["stale"], **shares}
                 told({**values, **{f"async/{name}": float(value) for name, value in numbers.items()}})
+                line = {"seconds": took, "samples": batch.size, "steps": steps, "ages": ages, **numbers}
+                write({**line, "restarts": [collectors.restarts, ranks.restarts]})
                 if self.version - saved >= config.checkpoint_every and save():
                     saved = self.version
                     plane.commit(PARTITION, TASK, saved)
-                line = {"seconds": took, "samples": batch.size, "steps": steps, "ages": ages, **numbers}
-                write({**line, "restarts": [collectors.restarts, ranks.restarts]})
             collectors.close()
             if self.version > saved and save():
                 plane.commit(PARTITION, TASK, self.version)

@@ -167,10 +167,7 @@ class RolloutCollector:
 
 
 class LaneLink:
-    """A lane of the driver's, and its ``Gate``, at the collector's end: the driver answers each call by its name.
-
-    ``reset`` gives the observation of the lane's next episode, or in the one that a predecessor left open.
-    """
+    """A lane of the driver's, and its ``Gate``, at the collector's end: the driver answers each call by its name."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -100,7 +100,7 @@ class TrialLanes:
             self._env.begin(action, lane, version)
             self._waiting.add(lane)
             self._begun.release()
-            self._changed.wait_for(lambda: lane in self._finished or self._error is not None)
+            self._changed.wait_for(lambda: lane in self._finished)
             self._waiting.discard(lane)
             trial = self._finished.pop(lane, None)
             if trial is None:
@@ -113,13 +113,11 @@ class TrialLanes:
     def _finish(self) -> None:
         """Wait for trials to close, and tell their lanes."""
         while self._begun.acquire() and not self._closing:
+            finished = None
             try:
                 finished = self._env.next_finished()
             except BaseException as error:  # raised in the lanes that wait
-                with self._changed:
-                    self._error = error
-                    self._changed.notify_all()
-                return
+                self._error = error
             with self._changed:
                 if finished is None:
                     self._finished |= dict.fromkeys(self._waiting - self._finished.keys())
@@ -221,6 +219,8 @@ class Collectors:
     def _answer(self, lane: int, call: str, arguments: list[Any]) -> Any:
         gate = self._gate
         if call == "step":
+            if self._closing:  # the learner has failed
+                raise BudgetError("the run is stopping")
             seen, reward, terminated, truncated, _ = taken = self._lanes.step(lane, arguments[0], self._versions[lane])
             _, known = self._shown[lane]
             self._shown[lane] = seen, {**known, "return": known["return"] + reward}

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-HIDDEN_GAIN, VALUE_GAIN, ACTION_GAIN = math.sqrt(2.0), 1.0, 0.01
-"""Scales of the first weights: the first policy is nearly uniform."""
+HIDDEN_GAIN, VALUE_GAIN, ACTION_GAIN = math.sqrt(2.0), 1.0, 0.01  # so that the first policy is nearly uniform
 LOG_2PI = math.log(2.0 * math.pi)
 
 

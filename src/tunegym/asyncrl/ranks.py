@@ -30,8 +30,7 @@ from tunegym.tuning.agents.base import TrainingError
 
 logger = logging.getLogger(__name__)
 
-STDERR = 2
-LOOK_S = 0.5
+STDERR, LOOK_S = 2, 0.5
 ATTEMPTS = 5
 """How often an update is tried on new ranks before it fails."""
 

@@ -19,8 +19,7 @@ class WeightPublisher:
     """
 
     def __init__(self, plane: DataPlaneClient, keep: int = 2) -> None:
-        self._plane = plane
-        self._keep = keep
+        self._plane, self._keep = plane, keep
         self._published: list[int] = []
         with contextlib.suppress(UnknownPartitionError):
             plane.delete_partition(PARTITION)

@@ -252,9 +252,6 @@ def _tail(path: Path) -> tuple[str, bool]:
     return masked(text)[-TAIL:], size > 4 * TAIL or len(text) > TAIL
 
 
-# how an agent learned -------------------------------------------------------------------------------------------------
-
-
 def training_curves(folder: Path, windows: Windows) -> list[dict[str, Any]]:
     """The means by window of each training value."""
     curves: dict[str, WindowedCurve] = {}

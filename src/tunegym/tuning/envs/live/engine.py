@@ -232,12 +232,7 @@ class LiveEngine:
     def separate(self) -> None:
         """Let each lane take its steps by itself."""
         self._separate, self._recorded = True, self._next - 1
-        store = self._store.add
-
-        def add(number: int, *step: Any) -> None:
-            self._in_order(number, partial(store, number, *step))
-
-        self._add = add
+        self._add = lambda number, *step: self._in_order(number, partial(self._store.add, number, *step))
 
     def lane_step(self, action: Any, lane: int, weight_version: int | None = None) -> StepAnswer:
         """One step of one lane, recorded, while others take theirs."""
