@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from tunegym import dataplane
 from tunegym.asyncrl.agents import LiveAsyncPpoConfig
-from tunegym.asyncrl.async_ppo import FIELDS, PARTITION, TASK, AsyncPpo, Update, read_batch
+from tunegym.asyncrl.async_ppo import FIELDS, PARTITION, TASK, AsyncLearner, Update, read_batch
 from tunegym.asyncrl.policy import ActorCritic
 from tunegym.asyncrl.ranks import Ranks
 
@@ -132,12 +132,12 @@ def test_fresh_rollouts_are_plain_ppo() -> None:
 
 
 def test_a_checkpoint_of_another_network_is_refused() -> None:
-    learner = AsyncPpo(CONFIG, 0, 3, spaces.Discrete(4))
-    again = AsyncPpo(CONFIG, 1, 3, spaces.Discrete(4))
+    learner = AsyncLearner(CONFIG, 0, 3, spaces.Discrete(4))
+    again = AsyncLearner(CONFIG, 1, 3, spaces.Discrete(4))
     again.restore(learner.state())
     np.testing.assert_array_equal(again.weights, learner.weights)
     with pytest.raises(ValueError, match="weights for a network"):
-        AsyncPpo(CONFIG, 0, 4, spaces.Discrete(4)).restore(learner.state())
+        AsyncLearner(CONFIG, 0, 4, spaces.Discrete(4)).restore(learner.state())
 
 
 @pytest.mark.slow

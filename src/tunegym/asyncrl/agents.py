@@ -20,7 +20,7 @@ from tunegym.tuning.envs.actions import BINS
 from tunegym.tuning.model.scenario import Experiment
 
 if TYPE_CHECKING:
-    from tunegym.asyncrl.async_ppo import AsyncPpo as Learner
+    from tunegym.asyncrl.async_ppo import AsyncLearner
     from tunegym.tuning.agents.history import TrialHistory
 
 TORCH = Library(("torch",), "torch", "rl")
@@ -108,12 +108,14 @@ class AsyncPpo(Ppo):
         del scenario_dir
         return _problems(experiment) or too_many(cls.name, experiment.agent_config, experiment.space)
 
-    def learner(self, observations: spaces.Space[Any], actions: spaces.Space[Any], history: TrialHistory) -> Learner:
+    def learner(
+        self, observations: spaces.Space[Any], actions: spaces.Space[Any], history: TrialHistory
+    ) -> AsyncLearner:
         """The learner for these spaces."""
-        from tunegym.asyncrl.async_ppo import AsyncPpo as Learner
+        from tunegym.asyncrl.async_ppo import AsyncLearner
 
         del history
-        return Learner(self.config, self.seed, int(observations.shape[0]), actions)  # type: ignore[index]
+        return AsyncLearner(self.config, self.seed, int(observations.shape[0]), actions)  # type: ignore[index]
 
     def run(self) -> int:
         """Train on trials until the budget is used up; 1 if the algorithm fails."""

@@ -185,7 +185,7 @@ class Update:
 # the learner ------------------------------------------------------------------------------------------
 
 
-class AsyncPpo(TrialLearner):
+class AsyncLearner(TrialLearner):
     """The learner. Its own loop, ``learn``, trains it; ``counts`` are of rollouts and steps that made this version."""
 
     off_policy = False
@@ -343,7 +343,7 @@ class AsyncPpo(TrialLearner):
 class AsyncTrials(TrialTraining):
     """Trains on trials."""
 
-    _learner: AsyncPpo
+    _learner: AsyncLearner
 
     def run(self, warm: Sequence[Trial]) -> None:
         """Take in the trials on record, then train to the end of the budget."""
@@ -375,7 +375,7 @@ class AsyncTrials(TrialTraining):
 class AsyncLive(LiveTraining):
     """Trains on a live system."""
 
-    _learner: AsyncPpo
+    _learner: AsyncLearner
 
     def __init__(self, env: LiveEnv, name: str, config: Any, seed: int) -> None:
         super().__init__(env, name, config, seed)
@@ -383,10 +383,10 @@ class AsyncLive(LiveTraining):
         self._lanes = LiveLanes(env)
 
     def _restore(self) -> int:
-        def build(_: str | None) -> AsyncPpo:
-            return AsyncPpo(self._config, self._seed, self._lanes.inputs, self._lanes.choices)
+        def build(_: str | None) -> AsyncLearner:
+            return AsyncLearner(self._config, self._seed, self._lanes.inputs, self._lanes.choices)
 
-        self._learner, saved = self._files.restored(build, AsyncPpo.restore)
+        self._learner, saved = self._files.restored(build, AsyncLearner.restore)
         return saved
 
     def _remember(self) -> int | None:

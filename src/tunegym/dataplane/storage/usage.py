@@ -33,7 +33,7 @@ SPARE_BYTES = 16 << 20
 
 
 @dataclass
-class _Segment:
+class _UsedSegment:
     """A segment with live blocks."""
 
     blocks: set[int] = field(default_factory=set)  # where they are
@@ -55,7 +55,7 @@ class SegmentUsage:
     def __init__(self, folder: Path) -> None:
         make_folder(folder)
         self._folder = folder
-        self._segments: dict[str, _Segment] = {}
+        self._segments: dict[str, _UsedSegment] = {}
         self.dead_bytes: Counter[str] = Counter()
 
     def keep(self, location: Location) -> None:
@@ -67,14 +67,14 @@ class SegmentUsage:
         self._add(location)
 
     def _add(self, location: Location) -> None:
-        segment = self._segments.setdefault(location["segment"], _Segment())
+        segment = self._segments.setdefault(location["segment"], _UsedSegment())
         if location["at"] not in segment.blocks:
             segment.blocks.add(location["at"])
             segment.live_bytes += location["nbytes"]
             segment.end = max(segment.end, location["at"] + 2 * location["nbytes"])
             self._open(segment)
 
-    def _open(self, segment: _Segment) -> None:
+    def _open(self, segment: _UsedSegment) -> None:
         """A producer adds to it: it can't be unlinked soon, so a put must not wait for its dead bytes."""
         if segment.size:
             self.dead_bytes.subtract(segment.dead_bytes)
