@@ -253,6 +253,7 @@ class AsyncLearner(TrialLearner):
         options = config.plane.options(env.folder)
         with contextlib.ExitStack() as opened:
             plane = opened.enter_context(dataplane.connect(**options))
+            options["url"] = plane.url
             plane.register_partition(PARTITION, FIELDS, [TASK], **staleness.limits())
             publisher = WeightPublisher(plane)
             publisher.publish(self.weights, self.version)

@@ -85,13 +85,15 @@ class DataPlaneClient:
         storage: holds the bytes.
         owner: the name of this client at the host.
         lease_s: the duration of a lease without ``extend``; None for as long as this client is connected.
+        url: by which other processes attach to the plane.
     """
 
-    def __init__(self, host: Host, storage: Storage, owner: str, lease_s: float | None = None) -> None:
+    def __init__(self, host: Host, storage: Storage, owner: str, lease_s: float | None = None, url: str = "") -> None:
         self._host = host
         self._storage = storage
         self._owner = owner
         self._lease_s = lease_s
+        self.url = url
         self._pid = os.getpid()
         host.call("specs", {})  # raises here if the host can't be reached
 

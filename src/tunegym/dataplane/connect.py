@@ -52,6 +52,7 @@ class Plane(NamedTuple):
     host: Host
     storage: Storage
     owner: str  # the name of the client at the host
+    url: str = ""  # by which other processes attach, if it is another than the given one
 
 
 class Opener(Protocol):
@@ -128,7 +129,7 @@ def _open(url: str, lease_s: float | None, times: Mapping[str, float], *, make: 
         raise SpecError(f"{url!r:.200} has an unknown scheme", hint=error.hint) from None
     plane = opener(address, make=make, **times)
     try:
-        return DataPlaneClient(plane.host, plane.storage, plane.owner, lease_s)
+        return DataPlaneClient(plane.host, plane.storage, plane.owner, lease_s, plane.url or url)
     except BaseException:
         plane.host.close()
         raise

@@ -172,6 +172,11 @@ class _Cluster:
             else:
                 return
 
+    @property
+    def url(self) -> str:
+        """By which processes outside of the cluster's jobs attach."""
+        return f"tq://{self._settings.name}?address={self.ray.get_runtime_context().gcs_address}"
+
     def reach(self, stop: Stop) -> tuple[socket.socket, dict[str, Any]]:
         """See ``hosts.client.Reach``. Raises ``NoPlaneError`` and ``ConnectionError``."""
         plane, address = self._ask(self._find().address, 5.0)
@@ -260,4 +265,4 @@ def open_plane(address: str, *, make: bool, linger_s: float, timeout_s: float) -
     host = SocketHost(f"tq://{address}", cluster.reach, timeout_s, durable=False)
     threading.Thread(target=host.stay_connected, name="tunegym-dataplane-stay", daemon=True).start()
     storage: type[TransferQueueStorage] = find("storages", "tq")
-    return Plane(host, storage(cluster.layout, host.name), host.name)
+    return Plane(host, storage(cluster.layout, host.name), host.name, cluster.url)
