@@ -197,9 +197,10 @@ class Collectors:
     def _live(self, lane: int, owner: str, log: BoundedLog) -> tuple[bool, int, str]:
         """One process from its start to its end: whether the lane is done, the steps taken, and how it ended."""
         child, connection = start_child("tunegym.asyncrl.collector:main", log.fd)
+        seed = self._draws.integer(2**63, "collect", owner.partition("-")[2], self._gate.version)
         steps, over = 0, False
         try:
-            connection.send({**self._setup, "name": owner, "seed": self._draws.integer(2**63, owner)})
+            connection.send({**self._setup, "name": owner, "seed": seed})
             while True:
                 call, *arguments = connection.receive()
                 steps += call == "step"
@@ -217,7 +218,6 @@ class Collectors:
         return over, steps, ending.describe()
 
     def _answer(self, lane: int, call: str, arguments: list[Any]) -> Any:
-        gate = self._gate
         if call == "step":
             if self._closing:  # the learner has failed
                 raise BudgetError("the run is stopping")
@@ -234,5 +234,5 @@ class Collectors:
             return self._shown[lane]
         if call == "start":
             self._versions[lane] = arguments[-1]
-            return gate.start(*arguments, timeout_s=ASK_S)
-        return gate.ready(*arguments) if call == "ready" else gate.abandon(*arguments)
+            return self._gate.start(*arguments, timeout_s=ASK_S)
+        return self._gate.ready(*arguments) if call == "ready" else self._gate.abandon(*arguments)
