@@ -47,6 +47,16 @@ def test_what_a_dead_producer_had_started_is_given_back() -> None:
     assert gate.start("c", ["4"], 0, timeout_s=0.01) == ([], 0)  # 2 and 3 are under way
 
 
+def test_others_start_in_place_of_what_is_lost() -> None:
+    """Samples that a node took with it; those that the trainer has claimed are its own."""
+    gate = Gate(StalenessPolicy(3, 0))
+    gate.start("a", ["1", "2", "3"], 0)
+    gate.ready(["1", "2"])
+    gate.claimed(batch(0, "1"))
+    gate.lose(["1", "2", "unknown"])
+    assert gate.start("b", ["4", "5"], 0) == (["4"], 0)
+
+
 def test_a_closed_gate_admits_nothing() -> None:
     gate = Gate(StalenessPolicy(2, 0))
     gate.close()

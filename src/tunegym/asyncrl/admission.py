@@ -23,6 +23,7 @@ class Gate:
         self._admission = Admission(policy, version, outstanding)
         self._changed = threading.Condition()
         self._started: dict[str, tuple[str, int]] = {}  # owner and version by sample
+        self._there: dict[str, int] = {}  # version by sample, of those that are ready and not claimed
         self._abandoned: set[str] = set()
         self.closed = False  # whether it admits nothing any more
         self.waited_s: dict[str, float] = {}  # how long each producer waited for admission
@@ -58,9 +59,15 @@ class Gate:
     def ready(self, sample_ids: Sequence[str]) -> None:
         """Started samples were put."""
         with self._changed:
-            found = [(one, self._started.pop(one)[1]) for one in sample_ids if one in self._started]
-            tags = tuple({WEIGHT_VERSION: version} for _, version in found)
-            self._admission.ready(BatchMeta("", tuple(one for one, _ in found), (), tags=tags))
+            found = {one: self._started.pop(one)[1] for one in sample_ids if one in self._started}
+            self._there |= found
+            self._admission.ready(_samples(found))
+            self._changed.notify_all()
+
+    def lose(self, sample_ids: Sequence[str]) -> None:
+        """Samples that were ready are lost, with the node that held them."""
+        with self._changed:
+            self._admission.drop(_samples({one: self._there.pop(one) for one in sample_ids if one in self._there}))
             self._changed.notify_all()
 
     def abandon(self, owner: str, sample_ids: Sequence[str] | None = None) -> None:
@@ -86,6 +93,8 @@ class Gate:
         """The trainer has these samples, whatever their producers said. Comes before ``drop`` and ``advance``."""
         self.ready(meta.sample_ids)
         with self._changed:
+            for one in meta.sample_ids:
+                self._there.pop(one, None)
             back = [at for at, one in enumerate(meta.sample_ids) if one in self._abandoned]
             self._abandoned.difference_update(meta.sample_ids)
             self._admission.found(meta.subset(back))
@@ -101,6 +110,10 @@ class Gate:
         with self._changed:
             self._admission.advance(version, *settled)
             self._changed.notify_all()
+
+
+def _samples(versions: Mapping[str, int]) -> BatchMeta:
+    return BatchMeta("", tuple(versions), (), tags=tuple({WEIGHT_VERSION: one} for one in versions.values()))
 
 
 def versions_of(meta: BatchMeta) -> Counter[int]:

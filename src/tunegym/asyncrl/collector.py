@@ -27,7 +27,7 @@ from tunegym.core.processes import Child, start_python
 from tunegym.core.wire import Connection
 from tunegym.dataplane import BatchMeta, DataPlaneClient
 from tunegym.dataplane.client import RolloutToken
-from tunegym.dataplane.errors import EpochError, SampleError, UnknownPartitionError
+from tunegym.dataplane.errors import EpochError, LostError, SampleError, UnknownPartitionError
 from tunegym.dataplane.model import WEIGHT_VERSION
 from tunegym.tuning.envs.actions import server_action
 
@@ -79,6 +79,7 @@ class RolloutCollector:
         self._seen: Any = None  # the last observation; None between episodes
         self._episode: dict[str, Any] = {}
         self.over = False  # whether the environment has no more steps
+        self.lost: list[str] = []  # samples of it that the plane has lost
 
     @property
     def weight_version(self) -> int:
@@ -97,7 +98,7 @@ class RolloutCollector:
     def rollout_to_plane(self, partition_id: str, sample_ids: Sequence[str]) -> BatchMeta | None:
         """Make a rollout for each id and put them; None if the environment had no step left for any.
 
-        Raises ``EpochError`` if the weights vanished in a rewind meanwhile.
+        Raises ``EpochError`` if the weights vanished in a rewind meanwhile. ``lost`` names earlier ones that are lost.
         """
         producer = self._plane.producer(partition_id)
         token = self._token or producer.start(len(sample_ids))
@@ -106,7 +107,12 @@ class RolloutCollector:
             return None
         columns = {name: [row[name] for row, _ in made] for name in FIELDS}
         tags = [one for _, one in made]
-        return producer.put_samples(token, list(sample_ids)[: len(made)], columns, tags, lengths="reward")
+        put = partial(producer.put_samples, token, list(sample_ids)[: len(made)], columns, tags, lengths="reward")
+        while True:
+            try:
+                return put()
+            except LostError as error:
+                self.lost += error.sample_ids
 
     def _rollout(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         steps: list[tuple[np.ndarray, float, float, int]] = []
@@ -159,6 +165,9 @@ class RolloutCollector:
                 gate.abandon(name, sample)
             else:
                 gate.ready(meta.sample_ids)
+            if self.lost:
+                gate.lose(self.lost)
+                self.lost = []
             if self.over:
                 return
 

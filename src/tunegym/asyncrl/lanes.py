@@ -235,4 +235,4 @@ class Collectors:
         if call == "start":
             self._versions[lane] = arguments[-1]
             return self._gate.start(*arguments, timeout_s=ASK_S)
-        return self._gate.ready(*arguments) if call == "ready" else self._gate.abandon(*arguments)
+        return getattr(self._gate, call)(*arguments)  # ``ready``, ``abandon`` or ``lose``
