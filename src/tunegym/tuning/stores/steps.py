@@ -159,7 +159,7 @@ class StepStore(JournalFile):
         context: Context,
         metrics: Mapping[str, float],
         unmeasured: tuple[str, str] | None = None,
-        weight_version: int | None = None,
+        version: int | None = None,
     ) -> None:
         """Record a step; with status and reason, and at once, if it has no measurement. Numbers come in their order.
 
@@ -172,8 +172,8 @@ class StepStore(JournalFile):
         ended = 0
         if terminated or truncated:
             ended = TERMINATED * terminated + TRUNCATED * truncated
-        what = number, episode, action, observation, reward, duration, ended, context, metrics, unmeasured
-        rows.append((*what, weight_version))
+        row = number, episode, action, observation, reward, duration, ended, context, metrics, unmeasured, version
+        rows.append(row)
         self.upto = number
         if unmeasured is not None:
             self.flush()

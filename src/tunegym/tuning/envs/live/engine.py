@@ -92,6 +92,7 @@ class LiveEngine:
         self._lock = threading.RLock()
         self._separate = False
         self._recorded = 0  # of separate lanes: every number up to this one is recorded
+        self._version: int | None = None  # of the policy that chose the step that is recorded now
         self._late: dict[int, list[Callable[[], None]]] = {}  # what to record once all earlier numbers are
 
     # before the first step ----------------------------------------------------------------------------
@@ -232,7 +233,8 @@ class LiveEngine:
     def separate(self) -> None:
         """Let each lane take its steps by itself."""
         self._separate, self._recorded = True, self._next - 1
-        self._add = lambda number, *step: self._in_order(number, partial(self._store.add, number, *step))
+        add = self._store.add
+        self._add = lambda *step: self._in_order(step[0], partial(add, *step, version=self._version))
 
     def lane_step(self, action: Any, lane: int, weight_version: int | None = None) -> StepAnswer:
         """One step of one lane, recorded, while others take theirs."""
@@ -242,13 +244,13 @@ class LiveEngine:
             if one.held and self._stopping():
                 raise BudgetError(f"step {one.held} may not be taken: the run is stopping")
             number, one.held = one.held or self._take(), 0
-            one.weight_version = weight_version
         began, failure, answer = perf_counter(), None, None
         try:
             answer = one.host.step(self._own_action(chosen))
         except RAISED as error:
             failure = failure_of(error)
         with self._lock:
+            self._version = weight_version
             try:
                 if failure is not None:
                     raise failure
@@ -437,8 +439,8 @@ class LiveEngine:
         episode.length += 1
         episode.total += reward
         if self._all or (over if self._ends_only else number % self._every == 0):
-            step = number, episode.number, action, episode.seen, reward, duration, terminated, truncated
-            self._add(*step, context, metrics, None, one.weight_version)
+            seen = episode.seen
+            self._add(number, episode.number, action, seen, reward, duration, terminated, truncated, context, metrics)
         elif self._separate:
             self._in_order(number, partial(setattr, self._store, "upto", number))
         else:
@@ -468,8 +470,7 @@ class LiveEngine:
         terminated = episode.terminated
         truncated = episode.truncated or not (terminated or stopped)
         seen, why = episode.seen, (status, printable(reason))
-        step = number, episode.number, action, seen, penalty, duration, terminated, truncated
-        self._add(*step, context, {}, why, one.weight_version)
+        self._add(number, episode.number, action, seen, penalty, duration, terminated, truncated, context, {}, why)
         self.tally.others[status] += 1
         last = self._own(self._store.unpack(seen))
         told = self._answer(one, episode, number, last, penalty, terminated, truncated, {}, context, {}, status, reason)

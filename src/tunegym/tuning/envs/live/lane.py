@@ -72,7 +72,6 @@ class Lane:
         self.episode: Running | None = None
         self.context: Context = {}
         self.held = 0  # the number of the step that comes next, if its context was asked for; 0 for none
-        self.weight_version: int | None = None  # of the policy that chose the step in progress
 
     def begin(
         self, context: Context, number: int, seed: int | None, options: dict[str, Any] | None
