@@ -196,11 +196,6 @@ plane = typer.Typer(help="Look at a data plane.", no_args_is_help=True, rich_mar
 app.add_typer(plane, name="plane")
 
 
-@plane.callback()
-def plane_options() -> None:
-    """Look at a data plane."""
-
-
 @plane.command("top")
 def plane_top(
     url: Annotated[str, typer.Argument(metavar="URL", help="A plane that exists: mmap:///folder.")],
