@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import IO, Any, Literal, TypeAlias
 
@@ -78,7 +78,8 @@ class Worker:
 
     def prepare(self, stop: StopFlag) -> bool:
         """Wait until the process is ready; False if we are to stop. Raises ``RunnerError`` if it doesn't start."""
-        answer = self._or_end(lambda: self._next(stop, time.monotonic() + START_S))
+        with self._ended_by_errors():
+            answer = self._next(stop, time.monotonic() + START_S)
         if answer == "ready":
             return True
         self._complaints.seek(0)
@@ -106,13 +107,10 @@ class Worker:
             return JobResult("exited", error=f"the arguments can't be sent to the worker: {error}")
         make_fresh(job.folder)
         begun = time.perf_counter()
-
-        def call() -> dict[str, Any] | Event:
+        with self._ended_by_errors():
             started(self._child.handle)
             self._send(message)
-            return self._call(job, stop, watch)
-
-        answer = self._or_end(call)
+            answer = self._call(job, stop, watch)
         duration = time.perf_counter() - begun
         if isinstance(answer, dict):
             self._sweep(stop, answer.get("tracker"))
@@ -201,10 +199,11 @@ class Worker:
                 return "timed_out"
         return self._messages.pop(0)
 
-    def _or_end(self, action: Callable[[], Any]) -> Any:
-        """The result of ``action``; if it raises, the state of the process is unknown, and it is ended."""
+    @contextlib.contextmanager
+    def _ended_by_errors(self) -> Iterator[None]:
+        """End the process if an exception leaves it in an unknown state."""
         try:
-            return action()
+            yield
         except BaseException:
             self.end(grace_s=0.0)
             raise
