@@ -7,6 +7,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter, thread_time
@@ -20,6 +21,9 @@ from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, Repor
 from tunegym.tuning.runners.command import STDERR, CommandRun, Launcher, broken, check_disk, make_fresh, tidy
 from tunegym.tuning.runners.worker import Worker
 from tunegym.tuning.runners.worker_main import Report, TrialPruned, describe, environment, plain
+
+_ENVIRONMENT = threading.Lock()
+"""All runners share the process's environment."""
 
 
 class LocalRunner:
@@ -41,7 +45,7 @@ class LocalRunner:
         self._token = token
         self._slots = slots
         self._stop = StopFlag()
-        self._calls = InProcessCalls()
+        self._functions: dict[tuple[str, tuple[str, ...]], Callable[..., Any]] = {}
         self._launcher = Launcher(token, kill_orphans=kill_orphans)
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
@@ -60,7 +64,7 @@ class LocalRunner:
         if self._closed:
             raise RunnerError("the runner is closed", hint="make a new one")
         if isinstance(job, CallJob) and not job.isolate:
-            return self._calls.run(job, watch)
+            return self._in_process(job, watch)
         if isinstance(job, CallJob):
             result = self._isolated(job, started, watch)
         else:
@@ -139,32 +143,16 @@ class LocalRunner:
         if surplus is not None:
             surplus.close()
 
+    def _in_process(self, job: CallJob, watch: ReportCallback | None) -> JobResult:
+        """Call the target here; its folder is made only if it is an argument, as ``trial_dir``.
 
-# calls in the driver's own process ---------------------------------------------------------------------
-
-_ENVIRONMENT = threading.Lock()
-"""All runners share the process's environment."""
-
-
-class InProcessCalls:
-    """Runs calls in this process.
-
-    A call that raises is a failed job, and its traceback is in the folder's stderr.txt; KeyboardInterrupt is
-    not caught. Environment variables of a job are set for the whole process while it runs, so jobs that have
-    some run one at a time.
-    """
-
-    def __init__(self) -> None:
-        self._functions: dict[tuple[str, tuple[str, ...]], Callable[..., Any]] = {}
-
-    def run(self, job: CallJob, watch: ReportCallback | None = None) -> JobResult:
-        """Call the target; its folder is made only if it is an argument, as ``trial_dir``."""
+        A call that raises is a failed job, and its traceback is in the folder's stderr.txt; KeyboardInterrupt is
+        not caught. Environment variables of a job are set for the whole process while it runs, so jobs that have
+        some run one at a time.
+        """
         if job.env:
             with _ENVIRONMENT, environment(dict(job.env)):
-                return self._run(job, watch)
-        return self._run(job, watch)
-
-    def _run(self, job: CallJob, watch: ReportCallback | None) -> JobResult:
+                return self._in_process(replace(job, env={}), watch)
         function = self._functions.get((job.target, job.paths))
         if function is None:
             try:
@@ -179,6 +167,9 @@ class InProcessCalls:
         result = call(function, job, watch)
         tidy(job.folder)
         return result
+
+
+# calls in the driver's own process ---------------------------------------------------------------------
 
 
 def _call(function: Callable[..., Any], job: CallJob, _: ReportCallback | None = None) -> JobResult:
