@@ -25,7 +25,7 @@ from tunegym.app.catalog import (
 )
 from tunegym.app.plan import plan_live, plan_trials
 from tunegym.app.server import build_host, check_injected, known_token
-from tunegym.core.processes import Tree, end_tree, living_processes
+from tunegym.core.processes import end_leftovers
 from tunegym.core.stop import Stop
 from tunegym.core.text import escaped
 from tunegym.tuning.answers.certainty import reward_metric
@@ -33,7 +33,6 @@ from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Plan, Progress
-from tunegym.tuning.model.trial import JobHandle
 from tunegym.tuning.model.values import masked, number
 from tunegym.tuning.ports import Kind, Listener, Runner, Session
 from tunegym.tuning.reports.trials import reached
@@ -243,7 +242,7 @@ class LiveKind:
             for host in reversed(hosts):
                 resources.callback(host.close)
             encodings = partial(Catalog().at(scenario.scenario_dir).get, "encodings")
-            leftovers = partial(_end_leftovers, store.head.run)
+            leftovers = partial(end_leftovers, store.head.run)
             parts = LiveParts(experiment, hosts, store, folder, scenario.seed, reward, encodings, leftovers)
             engine = LiveEngine(parts, stopping=lambda: stop.requested, spent_s=store.past.elapsed_s)
 
@@ -268,8 +267,3 @@ class LiveKind:
         """How many servers there are: one for each sub-environment."""
         del scenario
         return num_envs or 1
-
-
-def _end_leftovers(token: str, handles: Sequence[JobHandle]) -> int:
-    """End what servers of a killed driver left running."""
-    return end_tree(Tree(token, living_processes(handles))) if handles else 0

@@ -245,6 +245,11 @@ def end_tree(tree: Tree, grace_s: float = GRACE_S, hurry_fd: int | None = None) 
     return len(known)
 
 
+def end_leftovers(marker: str, handles: Iterable[Mapping[str, Any]], hurry_fd: int | None = None) -> int:
+    """End what a killed driver left running here: all that has its marker or a handle; returns how many there were."""
+    return end_tree(Tree(marker, living_processes(handles)), hurry_fd=hurry_fd)
+
+
 def _kill(members: Iterable[psutil.Process], spared: Iterable[int]) -> None:
     """SIGKILL by group first: that hits all members at one instant, so none can fork in between."""
     untouchable = {1}.union(*(_leaders(pid) for pid in (os.getpid(), *spared)))

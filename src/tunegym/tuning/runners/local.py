@@ -14,7 +14,7 @@ from time import perf_counter, thread_time
 from typing import Any
 
 from tunegym.core.errors import RunnerError, UnresolvedReferenceError
-from tunegym.core.processes import Tree, end_tree, living_processes
+from tunegym.core.processes import Tree, end_leftovers, end_tree
 from tunegym.core.references import resolve
 from tunegym.core.stop import StopFlag
 from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, ReportCallback
@@ -90,8 +90,7 @@ class LocalRunner:
 
         Called before the first ``run``: it can't tell a running job's escaped grandchildren from leftovers.
         """
-        roots = living_processes(handles)
-        return end_tree(Tree(self._token, roots), hurry_fd=self._stop.hurry_fd)
+        return end_leftovers(self._token, handles, self._stop.hurry_fd)
 
     def close(self) -> None:
         """Let go of every worker process. No ``run`` may be under way. Calling it twice is fine."""

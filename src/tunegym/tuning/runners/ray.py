@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tunegym.core.errors import RunnerError
+from tunegym.core.processes import end_leftovers
 from tunegym.core.ray_cluster import RayConnection, call_at, import_extra
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import Job, JobHandle, JobResult, ReportCallback, what_runs
@@ -190,7 +191,7 @@ class RayRunner:
         there ended with its Ray processes.
         """
         ours = [dict(handle) for handle in handles if "ray" in handle]
-        ended = ray_host.end_leftovers(self._token, ours) if ours else 0
+        ended = end_leftovers(self._token, ours) if ours else 0
         if ours and self._config.address is not None:
             ended += self._cluster.end_leftovers(self._token, ours)
         return ended
@@ -399,7 +400,7 @@ class Cluster(RayConnection):
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = {node["NodeManagerAddress"]: node["NodeID"] for node in self.nodes()}
-        task = self.ray.remote(ray_host.end_leftovers)
+        task = self.ray.remote(end_leftovers)
         calls = []
         for address in {handle["address"] for handle in handles} & nodes.keys():
             strategy = NodeAffinitySchedulingStrategy(nodes[address], soft=False)

@@ -7,19 +7,18 @@ worker process by its lifeline, a command by its launcher.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import pickle
 import queue
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from tunegym.core.processes import process_handle, process_start_time
-from tunegym.tuning.model.trial import CallJob, Job, JobHandle
+from tunegym.tuning.model.trial import CallJob, Job
 from tunegym.tuning.runners.local import LocalRunner
 from tunegym.tuning.runners.shipment import (
     Entry,
@@ -117,9 +116,3 @@ class TrialHost:
         """Release everything. No job may be running."""
         self._runner.close()
         self._scratch.close()
-
-
-def end_leftovers(token: str, handles: Iterable[JobHandle]) -> int:
-    """End what a killed driver's hosts left running on this machine, the hosts included."""
-    with contextlib.closing(LocalRunner(token)) as runner:
-        return runner.end_leftovers(handles)
