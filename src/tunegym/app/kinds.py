@@ -7,7 +7,6 @@ and the command line works with the ``Kind`` and ``Session`` protocols.
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -48,20 +47,14 @@ def kind_of(experiment: Experiment, server: Any = None) -> Kind:
     return LiveKind(server) if experiment.kind == "live" else TrialsKind()
 
 
-class OpenSession(ABC):
-    """Implements ``Session`` over an engine and its journal; ``resources`` are closed at the end."""
-
-    stopping = ""
+class OpenSession:
+    """Implements ``Session``, but for ``progress``, over an engine and its journal; closes ``resources`` at the end."""
 
     def __init__(self, env: Any, store: JournalStore | StepStore, resources: contextlib.ExitStack) -> None:
         self.env = env
         self.experiment: Experiment = env.experiment
         self._store = store
         self._resources = resources
-
-    @abstractmethod
-    def progress(self) -> Progress:
-        """How far it is."""
 
     def recover(self) -> None:
         """Finish or record what earlier sessions left open."""
@@ -136,7 +129,7 @@ class TrialsKind:
         *,
         stop: Stop,
         listeners: Sequence[Listener] = (),
-    ) -> OpenSession:
+    ) -> Session:
         """Open the journal, build the runner and the engine."""
         workload, reward = build_workload(scenario, experiment), build_reward(scenario, experiment)
         session = build_session(scenario, experiment, workload)
@@ -225,7 +218,7 @@ class LiveKind:
         *,
         stop: Stop,
         listeners: Sequence[Listener] = (),
-    ) -> OpenSession:
+    ) -> Session:
         """Open the journal and build the servers' hosts; ``recover`` starts the servers."""
         del listeners
         spec = experiment.live
