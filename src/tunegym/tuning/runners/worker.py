@@ -113,7 +113,7 @@ class Worker:
             answer = self._call(job, stop, watch)
         duration = time.perf_counter() - begun
         if isinstance(answer, dict):
-            self._sweep(stop, answer.get("tracker"))
+            self._sweep(stop, answer.pop("tracker", None))
             result = JobResult("pruned", duration_s=duration) if "pruned" in answer else _result(job, answer)
         else:
             result = self._broken_off(job, answer, duration, stop)
@@ -217,13 +217,4 @@ def _result(job: CallJob, answer: dict[str, Any]) -> JobResult:
     if "broken" in answer:
         number, text = answer["broken"]
         raise broken(f"the output of job {job.name} can't be written to {job.folder}", OSError(number, text))
-    if "error" in answer:
-        return JobResult("exited", exit_code=1, error=answer["error"])
-    return JobResult(
-        ending="exited",
-        exit_code=0,
-        value=answer["value"],
-        duration_s=answer["duration_s"],
-        cpu_s=answer["cpu_s"],
-        max_rss_mb=answer["max_rss_mb"],
-    )
+    return JobResult("exited", exit_code=int("error" in answer), **answer)

@@ -132,7 +132,7 @@ def answer_call(
 
 
 def measured(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Call the function; its value, and the time and memory that it took."""
+    """Call the function; its value, and the time and memory that it took, by the names that they have in a result."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as peak:
         peak.write("5")  # the peak starts over
     cpu = cpu_time()
