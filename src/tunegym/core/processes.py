@@ -14,10 +14,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import importlib
 import logging
 import math
 import os
+import pkgutil
 import platform
 import select
 import signal
@@ -479,8 +479,7 @@ def run_child() -> None:
         if os.fork():
             os._exit(0)
         os.chdir("/")
-    module, _, name = target.partition(":")
-    getattr(importlib.import_module(module), name)(*arguments)
+    pkgutil.resolve_name(target)(*arguments)
 
 
 def _end_with(lifeline: int) -> None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import importlib
 import math
 import operator
 import os
+import pkgutil
 import resource
 import socket
 import sys
@@ -118,7 +118,7 @@ def answer_call(
         try:
             with environment(env):
                 if target not in functions:
-                    functions[target] = load(target)
+                    functions[target] = pkgutil.resolve_name(target)
                 if reports:
                     report = arguments["report"] = Report(lambda *reached: driver.ask(reached)[1])
                 driver.send("loaded")
@@ -147,15 +147,6 @@ def measured(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[st
         "value": plain(value),
         "tracker": resource_tracker_pid(),
     }
-
-
-def load(target: str) -> Callable[..., Any]:
-    """The function that ``module:function`` names."""
-    module, _, path = target.partition(":")
-    found: Any = importlib.import_module(module)
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
 
 
 def plain(value: Any) -> Any:

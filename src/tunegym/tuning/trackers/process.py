@@ -14,8 +14,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from subprocess import PIPE
 from typing import IO, Any, Protocol
 
@@ -179,8 +179,7 @@ def main() -> None:
     code, follower = 1, None
     try:
         os.nice(NICENESS)
-        module, _, name = settings["sink"].partition(":")
-        sink = getattr(import_module(module), name)(**settings["options"])
+        sink = resolve_name(settings["sink"])(**settings["options"])
         follower = JournalFollower(Feed(Path(settings["journal"])), sink, tell, finish)
         code = 0 if follower.run() else 1
     except BaseException as error:  # the driver reports it, whatever it is
