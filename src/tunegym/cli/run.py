@@ -10,7 +10,7 @@ import logging
 import shlex
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -175,29 +175,24 @@ class Line:
         return min(bounds, default=None)
 
 
-class Ticker:
-    """Prints the line now and then, on its own thread. An exception ends the thread, and nothing else."""
+@contextlib.contextmanager
+def ticking(line: Line, out: SteadyConsole) -> Iterator[None]:
+    """Print the line now and then, on its own thread. An exception ends the thread, and nothing else."""
+    ended = threading.Event()
 
-    def __init__(self, line: Line, out: SteadyConsole) -> None:
-        self._line = line
-        self._console = out
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tunegym-progress", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
+    def tick() -> None:
         started, printed = time.monotonic(), -1
         with contextlib.suppress(Exception):
-            while not self._ended.wait(max(PLAIN_EVERY_S, PLAIN_SHARE * (time.monotonic() - started))):
-                done = self._line.done
-                if done != printed:
+            while not ended.wait(max(PLAIN_EVERY_S, PLAIN_SHARE * (time.monotonic() - started))):
+                if (done := line.done) != printed:
                     printed = done
-                    self._console.print(Text("  ".join(self._line.parts())), soft_wrap=True)
+                    out.print(Text("  ".join(line.parts())), soft_wrap=True)
 
-    def stop(self) -> None:
-        """Print no more lines. Waits a moment for one that is being written: its reader may be gone."""
-        self._ended.set()
-        self._thread.join(1.0)
+    thread = threading.Thread(target=tick, name="tunegym-progress", daemon=True)
+    thread.start()
+    yield
+    ended.set()
+    thread.join(1.0)  # for a line that is being written; its reader may be gone
 
 
 class ProgressDisplay(app.Watch):
@@ -216,8 +211,7 @@ class ProgressDisplay(app.Watch):
         self._handler = LogHandler(self._console)  # its lines are above the moving one
         self._level = logging.NOTSET
         self._line: Line | None = None
-        self._moving: Live | None = None
-        self._ticker: Ticker | None = None
+        self._shown = contextlib.ExitStack()  # what shows the line
         self.folder: Path | None = None
         self.results: RunResults | None = None
         self.stopping = "no further experiment is started"
@@ -250,13 +244,12 @@ class ProgressDisplay(app.Watch):
         self.stopping = session.stopping
         self._line = Line(session)
         if not self._terminal:
-            self._ticker = Ticker(self._line, self._console)
+            self._shown.enter_context(ticking(self._line, self._console))
             return
-        self._moving = Live(
-            console=self._console, get_renderable=self._moving_line, refresh_per_second=4, transient=True
-        )
+        moving = Live(console=self._console, get_renderable=self._moving_line, refresh_per_second=4, transient=True)
+        self._shown.callback(moving.stop)
         with contextlib.suppress(OSError):
-            self._moving.start()
+            moving.start()
 
     def experiment_ended(self, session: Session) -> None:
         """Leave the last state on the screen."""
@@ -270,13 +263,8 @@ class ProgressDisplay(app.Watch):
             self._console.print(Text(f"{session.experiment.name}: ended, {reason}"), soft_wrap=True)
 
     def _end_line(self) -> None:
-        ticker, self._ticker = self._ticker, None
-        if ticker is not None:
-            ticker.stop()
-        moving, self._moving = self._moving, None
-        if moving is not None:
-            with contextlib.suppress(OSError):
-                moving.stop()
+        with contextlib.suppress(OSError):
+            self._shown.close()
 
     def _moving_line(self) -> Text:
         """One line, also on a narrow terminal: the longest part, mostly the best settings, is cut short."""
