@@ -211,12 +211,10 @@ def _import(module_name: str, folders: list[str]) -> ModuleType:
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.dont_write_bytecode or bool(folders)
     try:
         return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if module_name == missing or module_name.startswith(f"{missing}."):
-            raise _missing_module(missing, folders) from None
-        raise _import_failed(module_name, folders, error) from error
     except (Exception, SystemExit) as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name
+        if missing and f"{module_name}.".startswith(f"{missing}."):
+            raise _missing_module(missing, folders) from None
         raise _import_failed(module_name, folders, error) from error
     finally:
         sys.dont_write_bytecode = before
