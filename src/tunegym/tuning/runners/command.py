@@ -16,6 +16,7 @@ import re
 import shutil
 import signal
 import stat
+import sys
 import tempfile
 import threading
 import time
@@ -336,24 +337,9 @@ class OutputFollower:
     def _rewind(self) -> None:
         self._offset, self._line = 0, b""
 
-    def look(self) -> bool:
-        """Tell of new values; True if the job is to end now."""
-        return self._look(_LONGEST_LOOK)
-
-    def finish(self) -> bool:
-        """Nothing is written any more: tell of all that is left, a last line without an end included."""
-        if not self._look(None):
-            line, self._line = self._line, b""
-            self._pruned = self._tell(line)
-        return self._pruned
-
-    def close(self) -> None:
-        """Close the file. Calling it twice is fine."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _look(self, most: int | None) -> bool:
+    def look(self, *, whole: bool = False) -> bool:
+        """Tell of new values, of a flood a part unless ``whole``; True if the job is to end now."""
+        most = sys.maxsize if whole else _LONGEST_LOOK
         # A file that can't be read gives no values; the metric itself will complain about it.
         with contextlib.suppress(OSError):
             self._pruned = self._pruned or self._read(most)
@@ -368,14 +354,27 @@ class OutputFollower:
                 self._pruned = self._read(most)
         return self._pruned
 
-    def _read(self, most: int | None) -> bool:
+    def finish(self) -> bool:
+        """Nothing is written any more: tell of all that is left, a last line without an end included."""
+        if not self.look(whole=True):
+            line, self._line = self._line, b""
+            self._pruned = self._tell(line)
+        return self._pruned
+
+    def close(self) -> None:
+        """Close the file. Calling it twice is fine."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _read(self, most: int) -> bool:
         """Read the new part of the open file, at most so many bytes; True if the job is to end."""
         if self._fd < 0:
             return False
         size = os.fstat(self._fd).st_size
         if size < self._offset:
             self._rewind()
-        end = size if most is None else min(size, self._offset + most)
+        end = min(size, self._offset + most)
         while self._offset < end and (content := os.pread(self._fd, min(_CHUNK, end - self._offset), self._offset)):
             self._offset += len(content)
             *lines, rest = content.split(b"\n")
