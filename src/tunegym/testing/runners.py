@@ -122,7 +122,7 @@ class RunnerSuite(ABC):
     def test_command_timeout(self, runner: Runner, tmp_path: Path, stream: Stream | None) -> None:
         """Also while it is watched."""
         job = _command(tmp_path, "echo a=1; sleep 1000", timeout_s=0.3, stream=stream)
-        assert runner.run(job, _ignore, Seen()).ending == "timed_out"
+        assert _run(runner, job, Seen()).ending == "timed_out"
 
     def test_setup_and_teardown(self, runner: Runner, tmp_path: Path) -> None:
         """In order; a failing setup keeps the command from running, a failing teardown is a failure."""
@@ -200,12 +200,12 @@ class RunnerSuite(ABC):
         """Every match of a whole line in order, numbered from 1; from a file that appears late, too."""
         text = "echo a=1 a=2.5; echo b=7; printf 'a='; sleep 0.3; echo 3; printf 'a=-4e1'"
         seen = Seen()
-        result = runner.run(_command(tmp_path, text, stream=_STREAM), _ignore, seen)
+        result = _run(runner, _command(tmp_path, text, stream=_STREAM), seen)
         assert (result.ending, result.exit_code) == ("exited", 0)
         assert seen.values == [(1, 1.0), (2, 2.5), (3, 3.0), (4, -40.0)]
         text = "echo a=0; sleep 0.3; echo a=1 > out; echo a=2 >> out"
         seen = Seen()
-        runner.run(_command(tmp_path, text, stream=Stream("a=([0-9]+)", "out")), _ignore, seen)
+        _run(runner, _command(tmp_path, text, stream=Stream("a=([0-9]+)", "out")), seen)
         assert seen.values == [(1, 1.0), (2, 2.0)]
         assert _run(runner, _command(tmp_path, "echo a=1", stream=_STREAM)).exit_code == 0  # without a watch
 
@@ -215,7 +215,7 @@ class RunnerSuite(ABC):
         text = f"for i in 1 2 3 4; do echo a=$i; done; {rest}"
         job = _command(tmp_path, text, teardown="echo > torn", stream=_STREAM)
         seen = Seen(until=2)
-        assert runner.run(job, _ignore, seen).ending == "pruned"
+        assert _run(runner, job, seen).ending == "pruned"
         assert seen.values == [(1, 1.0), (2, 2.0)]
         assert Path(job.folder, "torn").exists()
 
@@ -224,7 +224,7 @@ class RunnerSuite(ABC):
         """In order, and the call returns its value; it may report without a watch."""
         seen = Seen()
         job = _call(tmp_path, "climb", {"steps": 3}, isolate=isolate, reports=True)
-        assert runner.run(job, _ignore, seen).value == {"y": 3}
+        assert _run(runner, job, seen).value == {"y": 3}
         assert seen.values == [(1, 0.5), (2, 1.0), (3, 1.5)]
         assert _run(runner, job).value == {"y": 3}
 
@@ -234,7 +234,7 @@ class RunnerSuite(ABC):
         """Also if the function swallows the error; its later values are not reported, and the next call runs."""
         seen = Seen(until=2)
         job = _call(tmp_path, function, {"steps": 5}, isolate=isolate, reports=True)
-        result = runner.run(job, _ignore, seen)
+        result = _run(runner, job, seen)
         assert (result.ending, result.error) == ("pruned", None)
         assert [step for step, _ in seen.values] == [1, 2]
         assert _run(runner, _call(tmp_path, "double", {"x": 1}, isolate=isolate)).value == {"y": 2}
@@ -243,7 +243,7 @@ class RunnerSuite(ABC):
     @pytest.mark.parametrize("function", ["wrong_step", "wrong_value"])
     def test_report_of_nonsense(self, runner: Runner, tmp_path: Path, function: str, isolate: bool) -> None:
         """An error of the function, at its line."""
-        result = runner.run(_call(tmp_path, function, {}, isolate=isolate, reports=True), _ignore, Seen())
+        result = _run(runner, _call(tmp_path, function, {}, isolate=isolate, reports=True), Seen())
         assert "TypeError: report(step, value): " in (result.error or "")
         assert "(suite_callables.py:" in (result.error or "")
 
@@ -275,12 +275,8 @@ class Seen:
         return len(self.values) == self._until
 
 
-def _ignore(handle: JobHandle) -> None:
-    del handle
-
-
-def _run(runner: Runner, job: CommandJob | CallJob) -> JobResult:
-    return runner.run(job, lambda *_: None)
+def _run(runner: Runner, job: CommandJob | CallJob, watch: Seen | None = None) -> JobResult:
+    return runner.run(job, lambda _: None, watch)
 
 
 def _command(tmp_path: Path, text: str, **options: Any) -> CommandJob:
