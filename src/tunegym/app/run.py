@@ -214,10 +214,8 @@ def check_unchanged(scenario: Scenario, experiment: Experiment, past: reader.Jou
     # A new file is most often one that the trials write.
     appeared = all(name.startswith(FILE_PART) and name not in before for name in changed)
     if not force and not appeared:
-        raise StoreError(
-            message,
-            hint="start a new run, or resume with --force (older measurements are then kept, but not reused)",
-        )
+        hint = "start a new run, or resume with --force (older measurements are then kept, but not reused)"
+        raise StoreError(message, hint=hint)
     logger.warning("%s; older measurements are kept, but not served from the cache", message)
 
 

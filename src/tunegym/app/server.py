@@ -152,10 +152,8 @@ def known_token(spec: LiveSpec, scenario_dir: Path) -> str:
     """The token of a server elsewhere. Raises ``TunegymError`` if it is in no file and no variable."""
     token = read_token(None if spec.token_file is None else scenario_dir / spec.token_file)
     if token is None:
-        raise TunegymError(
-            f"the token of {spec.server} is not known",
-            hint=f"export {TOKEN_VARIABLE}=... as tunegym serve says, or name a server_token_file",
-        )
+        hint = f"export {TOKEN_VARIABLE}=... as tunegym serve says, or name a server_token_file"
+        raise TunegymError(f"the token of {spec.server} is not known", hint=hint)
     return token
 
 

@@ -134,12 +134,10 @@ def _parameters(table: ExperimentTable, folder: Path, findings: Findings) -> Par
             value: Any = arguments
             for key in address.split("."):
                 value = value[key]
-            findings.at("cmd_args").under(address).add(
-                "a live experiment has no knobs: the agent chooses from the server's own action space",
-                found=value,
-                allowed="a single value, the candidates of an env_param, or a list in dse_excluded_args",
-                hint=f"name {address} in env_params to have it drawn, or in dse_excluded_args to pass it as it is",
-            )
+            what = "a live experiment has no knobs: the agent chooses from the server's own action space"
+            allowed = "a single value, the candidates of an env_param, or a list in dse_excluded_args"
+            hint = f"name {address} in env_params to have it drawn, or in dse_excluded_args to pass it as it is"
+            findings.at("cmd_args").under(address).add(what, found=value, allowed=allowed, hint=hint)
     return parameters
 
 

@@ -323,9 +323,6 @@ def _try_encoding(name: str, domain: Knob, catalog: Components, findings: Findin
         reason = f"{type(error).__name__}: {error}"
     else:
         return
-    findings.add(
-        f"the encoding fails: {reason}",
-        found=name,
-        allowed="a class over a domain, with descriptor() and encode(value)",
-        hint="use another encoding, or correct the class: encode(value) gives what descriptor() describes",
-    )
+    allowed = "a class over a domain, with descriptor() and encode(value)"
+    hint = "use another encoding, or correct the class: encode(value) gives what descriptor() describes"
+    findings.add(f"the encoding fails: {reason}", found=name, allowed=allowed, hint=hint)

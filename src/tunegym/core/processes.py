@@ -384,10 +384,8 @@ class Child:
         try:
             _, status, usage = os.wait4(pid, 0)
         except ChildProcessError as error:
-            raise RunnerError(
-                f"another part of the program waited for process {pid}",
-                hint="don't ignore SIGCHLD or wait for any child in the process that runs tunegym",
-            ) from error
+            hint = "don't ignore SIGCHLD or wait for any child in the process that runs tunegym"
+            raise RunnerError(f"another part of the program waited for process {pid}", hint=hint) from error
         code = os.waitstatus_to_exitcode(status)
         if self.popen is not None:
             self.popen.returncode = code  # or it would wait, too, and complain

@@ -135,10 +135,8 @@ def check_unconfused(module_name: str, paths: Sequence[str]) -> None:
     file = locate(name, paths)
     loaded = getattr(sys.modules.get(name), "__file__", None) or ""
     if file is not None and _is_installed(name) and os.path.realpath(loaded) != os.path.realpath(file):
-        raise UnresolvedReferenceError(
-            f"{Path(file).name} has the name of the installed module {name!r}",
-            hint=f"rename {file}, so that the two can't be confused",
-        )
+        what = f"{Path(file).name} has the name of the installed module {name!r}"
+        raise UnresolvedReferenceError(what, hint=f"rename {file}, so that the two can't be confused")
 
 
 def _is_installed(name: str) -> bool:

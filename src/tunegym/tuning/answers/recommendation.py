@@ -106,10 +106,8 @@ class Recommender:
         """
         wanted = checked_context(context, self._head) if self._head else {}
         if not self._all.actions:
-            raise StoreError(
-                f"{self._name}: no trial was measured, so there is nothing to recommend",
-                hint="see why with: tunegym status, or the reasons in journal.jsonl",
-            )
+            what = f"{self._name}: no trial was measured, so there is nothing to recommend"
+            raise StoreError(what, hint="see why with: tunegym status, or the reasons in journal.jsonl")
         found = self._from_policy(wanted)
         return found if isinstance(found, Recommendation) else self._from_trials(wanted, found)
 

@@ -134,10 +134,8 @@ class TrialResults(Results):
             except ActionError as error:
                 place = self.folder / policies.FOLDER / policies.FILE
                 told = f"{pairs(one.action)} at {pairs(one.context) or '{}'}"
-                raise StoreError(
-                    f"{place} doesn't belong to this journal: it has {told}",
-                    hint="resume the run, and it is written again",
-                ) from error
+                what = f"{place} doesn't belong to this journal: it has {told}"
+                raise StoreError(what, hint="resume the run, and it is written again") from error
         return replace(table, choices=tuple(choices))
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:

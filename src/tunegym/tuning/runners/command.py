@@ -505,7 +505,5 @@ def check_disk(folder: str) -> None:
                 return
     except OSError:
         pass
-    raise RunnerError(
-        f"the disk of {folder} is full, so what a job says there can't be believed",
-        hint="free some space, then resume: the trial is run again",
-    )
+    what = f"the disk of {folder} is full, so what a job says there can't be believed"
+    raise RunnerError(what, hint="free some space, then resume: the trial is run again")

@@ -115,9 +115,8 @@ def read_scenario(scenario_dir: str) -> list[Entry]:
             left -= len(entry[3])
             if left < 0:
                 what = f"the scenario's folder {scenario_dir} has more than {MOST_SHIPPED_MB} MB, reached at {entry[0]}"
-                raise RunnerError(
-                    what, hint="keep large data elsewhere, where the nodes can see it: all of it is shipped"
-                )
+                hint = "keep large data elsewhere, where the nodes can see it: all of it is shipped"
+                raise RunnerError(what, hint=hint)
     except OSError as error:
         raise broken(f"the scenario's files in {scenario_dir} can't be read", error) from error
     return found

@@ -88,10 +88,8 @@ class Worker:
         if answer == "interrupted":
             return False
         shown = reason[-1] if reason else f"{sys.executable} says nothing"
-        raise RunnerError(
-            f"the worker process doesn't start: {shown}",
-            hint=f"try `{sys.executable} -c pass`, or isolate = false",
-        )
+        hint = f"try `{sys.executable} -c pass`, or isolate = false"
+        raise RunnerError(f"the worker process doesn't start: {shown}", hint=hint)
 
     def run(
         self, job: CallJob, stop: StopFlag, started: Callable[[JobHandle], None], watch: ReportCallback | None = None

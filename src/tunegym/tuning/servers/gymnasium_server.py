@@ -64,10 +64,9 @@ class GymnasiumServer:
             owner, attribute = _owner(self._env.unwrapped, name)
             found = getattr(owner, attribute)
             if found != value:
-                raise EnvParamError(
-                    f"the environment's reset() set {name} to {found!r}, after it was set to {value!r}",
-                    hint=f"the environment chooses {name} itself, so {name} can't be an env_param",
-                )
+                what = f"the environment's reset() set {name} to {found!r}, after it was set to {value!r}"
+                hint = f"the environment chooses {name} itself, so {name} can't be an env_param"
+                raise EnvParamError(what, hint=hint)
         return answer
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

@@ -153,8 +153,6 @@ def read_token(file: Path | None, *, shortest: int = 1) -> str | None:
             hint = "a token is one line of text, such as 32 hex digits"
             raise TunegymError(f"the token file {file} {what}", hint=hint)
     if len(token) < shortest:
-        raise TunegymError(
-            f"the token in {file or TOKEN_VARIABLE} is shorter than {shortest} characters, and could be guessed",
-            hint="make one with: python -c 'import secrets; print(secrets.token_hex(16))'",
-        )
+        what = f"the token in {file or TOKEN_VARIABLE} is shorter than {shortest} characters, and could be guessed"
+        raise TunegymError(what, hint="make one with: python -c 'import secrets; print(secrets.token_hex(16))'")
     return token

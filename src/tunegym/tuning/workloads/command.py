@@ -189,15 +189,9 @@ def _unknown_placeholder(where: str, name: str, allowed: list[str]) -> Problem:
 def _metric_problems(experiment: Experiment) -> list[Problem]:
     problems = [problem for spec in experiment.metrics for problem in _spec_problems(spec)]
     if experiment.pruner is not None and not any(spec.stream for spec in experiment.metrics):
-        problems.append(
-            Problem(
-                "pruner",
-                "no metric is streamed, so a running trial can't be judged",
-                found=spelled(experiment.pruner.kind),
-                allowed="a metric with stream = true",
-                hint="write stream = true in the table of the metric that the command prints on its way",
-            )
-        )
+        what, allowed = "no metric is streamed, so a running trial can't be judged", "a metric with stream = true"
+        hint = "write stream = true in the table of the metric that the command prints on its way"
+        problems.append(Problem("pruner", what, spelled(experiment.pruner.kind), allowed, hint))
     produced = [*(spec.name for spec in experiment.metrics), *BUILTIN_METRICS]
     for name in experiment.agent_metrics:
         if name not in produced:

@@ -44,15 +44,10 @@ class LiveWorkload(Fingerprinted):
         problems = argument_problems(gym_class, spec.arguments, "cmd_args.")
         if experiment.env_params and not gym_class.applies_env_params:
             name = spec.env_class.partition(":")[2]
-            problems.append(
-                Problem(
-                    "env_params",
-                    f"{name} has no apply_env_params(), so that it could not be told what is drawn",
-                    found=spelled(list(experiment.env_params.params)),
-                    allowed="env_params with a class that has apply_env_params(params)",
-                    hint="define it in the class, or remove env_params",
-                )
-            )
+            what = f"{name} has no apply_env_params(), so that it could not be told what is drawn"
+            allowed = "env_params with a class that has apply_env_params(params)"
+            hint, found = "define it in the class, or remove env_params", spelled(list(experiment.env_params.params))
+            problems.append(Problem("env_params", what, found, allowed, hint))
         return problems
 
     def fingerprint_parts(self) -> dict[str, str]:

@@ -153,15 +153,10 @@ def _signature_problems(experiment: Experiment, signature: Signature) -> list[Pr
     problems: list[Problem] = []
     target = signature.reference
     if experiment.pruner is not None and not _can_report(signature, asked=True):
-        problems.append(
-            Problem(
-                "pruner",
-                f"{target} has no argument {template.REPORT!r}, so a running trial can't be judged",
-                found=spelled(experiment.pruner.kind),
-                allowed="a callable that takes report, and calls it with a step and a value",
-                hint=f"add the argument {template.REPORT} to the function and call report(step, value) on its way",
-            )
-        )
+        what = f"{target} has no argument {template.REPORT!r}, so a running trial can't be judged"
+        allowed = "a callable that takes report, and calls it with a step and a value"
+        hint = f"add the argument {template.REPORT} to the function and call report(step, value) on its way"
+        problems.append(Problem("pruner", what, spelled(experiment.pruner.kind), allowed, hint))
     takes = ", ".join(signature.parameters) or "nothing"
     wanted = list(dict.fromkeys(address.partition(".")[0] for address in template.arguments(experiment)))
     for name in wanted:

@@ -132,10 +132,8 @@ def inspect_class(reference: str, paths: tuple[str, ...] = ()) -> GymClass:
     """As ``describe_class``, by importing the class into this very process."""
     found = resolve(reference, paths, inspect.isclass)
     if not inspect.isclass(found):
-        kind = f"a {type(found).__name__}"
-        raise UnresolvedReferenceError(
-            f"{reference} is no class: it is {kind}", hint="name a class; its instances are the servers"
-        )
+        what = f"{reference} is no class: it is a {type(found).__name__}"
+        raise UnresolvedReferenceError(what, hint="name a class; its instances are the servers")
     return described(reference, found)
 
 
@@ -190,10 +188,8 @@ def _check_methods(name: str, found: type) -> None:
         hint = f"did you mean {', '.join(nears)}?" if nears else A_SERVER_HAS
         raise UnresolvedReferenceError(f"{name} has no {', '.join(f'{method}()' for method in missing)}", hint=hint)
     if inspect.isabstract(found):
-        lacking = sorted(found.__abstractmethods__)
-        raise UnresolvedReferenceError(
-            f"{name} is abstract: {', '.join(lacking)}", hint="define what is abstract in it"
-        )
+        what = f"{name} is abstract: {', '.join(sorted(found.__abstractmethods__))}"
+        raise UnresolvedReferenceError(what, hint="define what is abstract in it")
     for method, (given, named) in METHODS.items():
         bound = inspect.getattr_static(found, method)
         itself = () if isinstance(bound, staticmethod | classmethod) else (None,)
