@@ -140,7 +140,7 @@ def ray_cluster() -> Iterator[ThreeNodes]:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_connected(ray_cluster: ThreeNodes) -> Iterator[str]:
     """The address of the cluster that this process is connected to: runners needn't connect again."""
     import ray

@@ -57,6 +57,8 @@ class RayConnection:
                 return
             ray = import_extra("ray", "ray", self._error)
             if is_first := not ray.is_initialized():
+                RayConnection._users = 0  # if somebody else ended it, nobody has one
+                self._cleanup.close()
                 with contextlib.ExitStack() as cleanup:
                     # A thread for the life of the connection: the processes of a cluster of our own end with the thread
                     # that started them.

@@ -241,9 +241,7 @@ def test_a_cluster_for_this_run_alone(
     """Without an address, whatever RAY_ADDRESS says. It ends with the run, and leaves no files."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))  # short: sockets lie below it
     env = {**os.environ, "RAY_ADDRESS": ray_cluster.address, "TMPDIR": str(folder)}
-    tunegym(
-        "run", scenario(), "--system", system(num_cpus=0.5), "--output", tmp_path / "out", code=0, env=env, timeout=200
-    )
+    tunegym("run", scenario(), "--system", system(slots=1), "--output", tmp_path / "out", code=0, env=env, timeout=200)
     assert {row["status"] for row in rows(tmp_path / "out")} == {"measured"}
     ours = {node.node_id[:8] for node in ray_cluster.all_nodes}
     assert not [row for row in rows(tmp_path / "out") if any(node in row["nodes"] for node in ours)]

@@ -68,7 +68,7 @@ def group(first: int, ends: Sequence[int], upto: int) -> Steps:
     numbers = list(range(first, upto + 1))
     many = len(numbers)
     ones = [1.0] * many
-    return Steps(numbers, [1] * many, ones, ones, [], [], [], [], 0, 0, [], {}, {}, over, upto, float(upto), 0.0)
+    return Steps(numbers, [1] * many, ones, ones, [], [], [], [], 0, 0, [], {}, {}, over, upto, float(upto), 0.0, [])
 
 
 def test_every_early_episode_is_an_item(path: Path) -> None:

@@ -200,8 +200,10 @@ class RayRunner:
         """Release the actors, and the cluster if it is our own. No ``run`` may be under way. Twice is fine."""
         idle, self._idle = [host.actor for host in self._idle], []
         pending, self._pending = list(self._pending.values()), {}
-        if idle:  # they clean up
-            self._cluster.ray.wait([actor.close.remote() for actor in idle], num_returns=len(idle), timeout=10.0)
+        for actors, timeout_s in ((idle, 10.0), (pending, 3.0)):
+            if actors:  # they clean up
+                closed = [actor.close.remote() for actor in actors]
+                self._cluster.ray.wait(closed, num_returns=len(closed), timeout=timeout_s)
         for actor in (*idle, *pending):
             self._cluster.kill(actor)
         self._cluster.close()

@@ -160,7 +160,11 @@ def _module_files(module: str, file: str, scenario_dir: Path) -> Iterator[Path]:
 def _imports(module: str, file: str) -> Iterator[str]:
     """Dotted names that a module may import, parents included: importing ``a.b`` runs ``a`` as well."""
     try:
-        tree = ast.parse(Path(file).read_bytes())
+        source = Path(file).read_bytes()
+        try:
+            tree = ast.parse(source)
+        except SystemError:  # of CPython 3.11, if another thread prints a traceback meanwhile
+            tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
     package = module.split(".") if Path(file).name == "__init__.py" else module.split(".")[:-1]
