@@ -204,7 +204,12 @@ def learn(max_staleness: int, target: float, most_s: float, seed: int) -> dict[s
         generator.start()
         while score < target and time.monotonic() - began < most_s:
             asked = time.monotonic()
-            batch = plane.claim_meta("rollouts", "train", FIELDS, GROUPS * GROUP, timeout_s=None)
+            try:
+                batch = plane.claim_meta("rollouts", "train", FIELDS, GROUPS * GROUP, timeout_s=5)
+            except dataplane.ClaimTimeoutError:
+                if not generator.is_alive():
+                    raise
+                continue
             waited += time.monotonic() - asked if version else 0.0
             keep, drop = useful.split(batch, current_weight_version=version)
             plane.clear_samples("rollouts", drop.sample_ids, "useless")

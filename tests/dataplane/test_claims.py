@@ -145,6 +145,29 @@ def test_plainly_acked_samples_without_a_capacity(plane: DataPlaneClient) -> Non
     assert len(plane.get_samples(BatchMeta(P, tuple(names), ("tokens",)))["tokens"]) == 2000
 
 
+def test_a_rollout_does_not_replace_another(plane: DataPlaneClient) -> None:
+    """Such as one of a producer that counts from 0 again; later stages add their fields."""
+    producer = plane.producer(P)
+    producer.put_samples(producer.start(2), ["a", "b"], {"tokens": [[1, 2], [3]]})
+    claimed = plane.claim_meta(P, "train", ["tokens"], 2)
+    with pytest.raises(errors.SampleError, match="there already") as told:
+        producer.put_samples(producer.start(2), ["c", "b"], {"tokens": [[4], [5]]})
+    assert told.value.sample_ids == ("b",)
+    assert [row.tolist() for row in plane.get_samples(claimed)["tokens"]] == [[1, 2], [3]]
+    producer.put_samples(producer.start(2), ["a", "b"], {"reward": [1.0, 2.0]})
+    assert plane.stats()[P]["produced"] == 2
+
+
+def test_a_batch_that_is_not_filled_is_no_attempt(plane: DataPlaneClient) -> None:
+    plane.register_partition("few", ["reward"], ["train"], group_size=2, max_attempts=1)
+    plane.put_samples("few", ["a", "b"], {"reward": [0.0, 1.0]}, {"reward": 1.0}, ["g", "g"])
+    plane.write_tags("few", ["b"], [{"reward": 0.0}])
+    for _ in range(2):
+        with pytest.raises(errors.ClaimTimeoutError):
+            claim_groups(plane, "few", "train", ["reward"], 3, 2, GroupFilter("reward"), timeout_s=0.1)
+    assert plane.stats()["few"]["alive"] == 2
+
+
 def test_listed_samples(plane: DataPlaneClient) -> None:
     put(plane, named(4), tags=[{"score": at} for at in range(4)])
     claimed = plane.claim_meta(P, "train", ["tokens"], 3)

@@ -34,6 +34,14 @@ class PlaneConfig:
     lease_s: float | None = None
     timeout_s: float = TIMEOUT_S
 
+    def __post_init__(self) -> None:
+        """Refuse impossible settings."""
+        if self.url.partition("://")[0] in ("memory", self.url):
+            raise ValueError('url must be of a plane that processes share, such as "mmap:///folder" or "tq://name"')
+        for name in ("lease_s", "timeout_s"):
+            if (seconds := getattr(self, name)) is not None and seconds <= 0:
+                raise ValueError(f"{name} must be above 0")
+
     def options(self, folder: Path) -> dict[str, Any]:
         """The arguments of ``connect`` and ``attach``."""
         return {**vars(self), "url": self.url.replace("{folder}", str(folder.absolute()))}
@@ -87,7 +95,14 @@ def _problems(experiment: Experiment) -> list[Problem]:
     found = configs.problems(config, most)
     if config.batch < config.dp_world:
         hint = "each rank needs a rollout: give a larger batch"
-        found.append(Problem("agent_config.dp_world", f"a batch has {config.batch}", str(config.dp_world), hint=hint))
+        found.append(
+            Problem(
+                "agent_config.dp_world",
+                f"more ranks than rollouts: a batch has {config.batch}",
+                str(config.dp_world),
+                hint=hint,
+            )
+        )
     if most is not None and config.batch > most:
         what, hint = f"it would never learn: the budget is {most}", "give a smaller batch, or a larger budget"
         found.append(Problem("agent_config.batch", what, str(config.batch), f"at most {most}", hint))

@@ -199,6 +199,7 @@ class DataPlaneClient:
             "tags": plain_tags,
             "group_ids": groups,
             "epoch": _epoch,
+            "fresh": _epoch is not None,
             "owner": self._owner,
             "lengths_given": lengths is not None,
             BEGAN: began,
@@ -337,9 +338,9 @@ class DataPlaneClient:
         self._settle("ack", meta, version=None if version is None else checked_integer("version", version))
         self._storage.trim()
 
-    def release(self, meta: BatchMeta) -> None:
-        """Give claimed samples back. They are claimed before all others."""
-        self._settle("release", meta)
+    def release(self, meta: BatchMeta, *, attempt: bool = True) -> None:
+        """Give claimed samples back, after a failed ``attempt`` or without one. They are claimed before all others."""
+        self._settle("release", meta, attempt=attempt)
 
     def extend(self, meta: BatchMeta) -> None:
         """Renew the leases for ``lease_s`` from now. Without ``lease_s`` there is no need to."""
@@ -482,7 +483,7 @@ class Producer:
 
         Raises:
             EpochError: a rewind came after the start. Nothing was put: fetch the present weights, and start again.
-            SampleError: more samples than the token covers.
+            SampleError: more samples than the token covers, or one that has these fields already.
         """
         if not isinstance(token, RolloutToken) or token.partition_id != self.partition_id:
             raise SpecError(f"{token!r:.60} is no token of {self.partition_id!r}", hint="give the result of start")

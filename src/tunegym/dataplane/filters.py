@@ -6,6 +6,7 @@ whether the drops bias the training data.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tunegym.dataplane.errors import SpecError, TagError
+from tunegym.dataplane.errors import DataPlaneError, SpecError, TagError
 from tunegym.dataplane.model import WEIGHT_VERSION, BatchMeta, checked_integer, is_integer
 from tunegym.dataplane.objects import object_array
 from tunegym.dataplane.predicate import Column, Order, Predicate, naming
@@ -252,7 +253,8 @@ def claim_groups(
         return BatchMeta.concat(held)
     except BaseException:
         for one in held:
-            plane.release(one)
+            with contextlib.suppress(DataPlaneError):  # what was cleared meanwhile; the cause is to be seen
+                plane.release(one, attempt=False)
         raise
 
 

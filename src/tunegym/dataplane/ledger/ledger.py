@@ -203,11 +203,13 @@ class Ledger:
         partition.ack(task, partition.held(task, sample_ids, leases), version)
         self._changed(partition, now)
 
-    def release(self, partition_id: str, task_name: str, sample_ids: Ids, leases: Ints, now: float) -> None:
-        """Give back claimed samples."""
+    def release(
+        self, partition_id: str, task_name: str, sample_ids: Ids, leases: Ints, now: float, *, attempt: bool = True
+    ) -> None:
+        """Give back claimed samples; with ``attempt`` as a failed one."""
         partition = self._find(partition_id)
         task = partition.spec.task(task_name)
-        partition.release(task, partition.held(task, sample_ids, leases))
+        partition.release(task, partition.held(task, sample_ids, leases), attempt=attempt)
         self._changed(partition, now)
 
     def end_lease(self, partition_id: str, lease: int, now: float) -> None:

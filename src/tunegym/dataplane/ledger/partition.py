@@ -216,6 +216,13 @@ class Partition:
             names = [ids[at] for at in np.flatnonzero(gone).tolist()]
             what = f"{few(names)} was there before, and is consumed or cleared"
             raise SampleError(what, hint="ids are used once", sample_ids=names)
+        if request.fresh and new < len(ids):
+            places = [spec.fields.index(name) for name in request.shapes]
+            written = (self.samples.block[places][:, rows] != 0).any(axis=0) & (rows != UNKNOWN)
+            if written.any():
+                names = [ids[at] for at in np.flatnonzero(written).tolist()]
+                what = f"{few(names)} is there already, with these fields"
+                raise SampleError(what, hint="give each rollout an id of its own", sample_ids=names)
         if new and self.sealed:
             raise SealedError(f"partition {spec.partition_id!r} is sealed: it takes no new samples")
         self._check_groups(request, rows, new)

@@ -27,6 +27,7 @@ class Put:
     group_ids: Sequence[str] | None = None
     epoch: int | None = None  # in which its rollout started; None for the one in which it arrives
     owner: str = ""  # the client that waits if there is no room; "" for none
+    fresh: bool = False  # of a rollout: a sample that has one of these fields already is another's
     lengths_given: bool = False  # the producer named ``lengths`` itself: they replace the recorded ones
 
 
