@@ -119,6 +119,7 @@ def test_only_the_newest_weights_stay() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("ray_cluster")  # never beside another Ray
 def test_a_collector_as_a_ray_actor(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
     url = f"mmap://{tmp_path}/plane"

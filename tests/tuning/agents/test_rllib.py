@@ -120,6 +120,7 @@ def test_actions_of_any_nesting() -> None:
 
 
 @slow
+@pytest.mark.xdist_group("ray_cluster")  # never beside another Ray
 @pytest.mark.parametrize("agent", ["trials", "live", "live_dqn"])
 def test_env_runners(tmp_path: Path, agent: str) -> None:
     """One journal and one counter, stopped and resumed; Ray is gone afterwards, unless it was there before."""
