@@ -131,9 +131,9 @@ def mount() -> Iterator[Callable[[Path, str], Path]]:
         yield mount_at
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[ThreeNodes]:
-    """A Ray cluster of three nodes, for drivers of their own."""
+    """A Ray cluster of three nodes, for drivers of their own. A module may kill parts of it, so each has another."""
     from tests.ray_cluster import three_nodes
 
     with three_nodes() as cluster:
