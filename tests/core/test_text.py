@@ -37,6 +37,7 @@ def test_toml_and_json_stay_equal(given: str) -> None:
         ("grid_serch", "grid_search"),
         ("Random_Search", "random_search"),
         ("grid", "grid_search"),
+        ("identity_of_the_metric", "identity"),
         ("in", None),
         ("zzz", None),
     ],

@@ -389,7 +389,7 @@ def _words(annotation: Any) -> Says:
     if origin is Annotated:
         return next((item for item in arguments[1:] if isinstance(item, Says)), None) or _words(arguments[0])
     if origin is Literal:
-        return Says(" or ".join(map(shown, arguments)), shown(arguments[0]))
+        return Says(" or ".join(map(shown, arguments)))
     if origin in (typing.Union, types.UnionType):
         branches = [_words(argument) for argument in arguments if argument is not type(None)]
         return branches[0] if len(branches) == 1 else Says(" or ".join(one.allowed for one in branches))

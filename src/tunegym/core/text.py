@@ -61,8 +61,9 @@ def closest(word: str, candidates: Iterable[str]) -> str | None:
 
     by_lower = {candidate.lower(): candidate for candidate in candidates}
     matches = difflib.get_close_matches(word.lower(), by_lower, n=1)
-    if not matches and len(word) > 2:  # an abbreviation of just one of them
-        matches = [candidate for candidate in by_lower if candidate.startswith(word.lower())]
+    if not matches and len(word) > 2:  # an abbreviation of just one of them, or a longer form
+        both = [(candidate, word.lower()) for candidate in by_lower if len(candidate) > 2]
+        matches = [candidate for candidate, given in both if candidate.startswith(given) or given.startswith(candidate)]
     return by_lower[matches[0]] if len(matches) == 1 else None
 
 
