@@ -18,12 +18,12 @@ from tunegym.tuning.model.values import Metrics, spelled
 from tunegym.tuning.ports import MetricError
 from tunegym.tuning.workloads import template
 from tunegym.tuning.workloads.extract import STDOUT, compile_regex, extract, parse_json_path
-from tunegym.tuning.workloads.fingerprint import Fingerprinted, file_parts, settings_parts, words_of
+from tunegym.tuning.workloads.fingerprint import Fingerprinted, file_parts, files_of, outputs, settings_parts, words_of
 from tunegym.tuning.workloads.template import Placeholder, Template, TemplateError, plain
 
-_SUBSTITUTION = re.compile(r"(?P<assigned>(?:^|[;&|\n])\s*\w+=\"?)?(?:\$\((?!\()|`)(?P<inside>[^)`]*)")
+_SUBSTITUTION = re.compile(r"(?P<assigned>(?:^|[;&|\n])\s*\w+=\"?)?(?:\$\((?!\()|`)(?P<inside>[^)`]*)[)`]?")
+_WAIT = re.compile(r"(?:^|[;&\n])\s*wait\s*(?=$|[;\n)}])")
 _COMMANDS = ("setup", "command", "teardown")
-_SCRIPTS = (".sh", ".py")
 
 
 class CommandWorkload(Fingerprinted):
@@ -40,7 +40,7 @@ class CommandWorkload(Fingerprinted):
         """Everything that is wrong with an experiment; key paths are relative to it."""
         return [
             *_shell_problems(experiment.workload_args.get("shell")),
-            *(_template_problems(experiment) or _script_problems(experiment, scenario_dir)),
+            *(_template_problems(experiment) or _file_problems(experiment, scenario_dir)),
             *template.problems(experiment),
             *_metric_problems(experiment),
         ]
@@ -114,7 +114,7 @@ def _template_problems(experiment: Experiment) -> list[Problem]:
         problems += [_unknown_placeholder(where, name, allowed) for name in parsed.names if name not in allowed]
         places = [part for part in parsed.parts if isinstance(part, Placeholder) and part.name in allowed]
         problems += [problem for place in places for problem in _flag_problems(where, place, experiment)]
-        problems += _substitution_problems(where, text)
+        problems += _hidden_failures(where, text)
     if problems and not used:
         return problems
     return problems + [
@@ -142,14 +142,17 @@ def _flag_problems(where: str, place: Placeholder, experiment: Experiment) -> li
     return [Problem(where, what, f"{{{place.name}:{place.form}}}", "a parameter of true and false", hint)]
 
 
-def _substitution_problems(where: str, text: str) -> list[Problem]:
-    """Command substitutions with placeholders whose failure no shell notices: all but those of an assignment."""
+def _hidden_failures(where: str, text: str) -> list[Problem]:
+    """Commands whose failure no shell notices: jobs of a bare ``wait``, substitutions but those of an assignment."""
     problems: list[Problem] = []
+    if _WAIT.search(text):
+        hint = "write wait $! for one job, for job in $(jobs -p); do wait $job; done for all, or wait || true"
+        problems.append(Problem(where, "wait without a job ignores failures", "wait", hint=hint))
     for found in _SUBSTITUTION.finditer(text):
         if not found["assigned"] and "{" in found["inside"].replace("{{", ""):
             what = "the shell ignores a failure in $(...) unless it is an assignment"
             hint = "write value=$(...) as a command before this one, and use $value here"
-            problems.append(Problem(where, what, found[0].strip() + ")", hint=hint))
+            problems.append(Problem(where, what, found[0].strip(), hint=hint))
     return problems
 
 
@@ -161,18 +164,20 @@ def _shell_problems(shell: Any) -> list[Problem]:
     return [Problem("cmd_args.shell", what, spelled(shell), allowed, hint)]
 
 
-def _script_problems(experiment: Experiment, scenario_dir: Path) -> list[Problem]:
-    """Scripts beside the scenario that a command looks for in its trial's folder. It may copy or make them there."""
+def _file_problems(experiment: Experiment, scenario_dir: Path) -> list[Problem]:
+    """Files beside the scenario that a command looks for in its trial's folder. It may copy or make them there."""
     texts = {key: text for key in _COMMANDS if (text := experiment.workload_args.get(key))}
     together = "\n".join(texts.values())
     problems: list[Problem] = []
     if "{scenario_dir}" in together or "cd " in together:
         return problems  # commands may run elsewhere
     for key, text in texts.items():
-        for before, word in itertools.pairwise(["", *words_of(text)]):
-            script = word.startswith(("./", "../")) or (word.endswith(_SCRIPTS) and not word.startswith("/"))
-            read_only = not before.endswith(">") and together.count(Path(word).name) == 1
-            if script and read_only and (scenario_dir / word).is_file():
+        words = words_of(text)
+        made = {*outputs(words), *(spec.file for spec in experiment.metrics)}
+        for before, word in itertools.pairwise(["", *words]):
+            relative = ("." in word or "/" in word) and not word.startswith("/")
+            read_only = word not in made and before != "-o" and together.count(Path(word).name) == 1
+            if relative and read_only and any(files_of(word, scenario_dir)):
                 what = f"{word} lies beside the scenario, and commands run in the folder of their trial"
                 hint = f"write {{scenario_dir}}/{word.removeprefix('./')}"
                 problems.append(Problem(f"cmd_args.{key}", what, found=word, hint=hint))

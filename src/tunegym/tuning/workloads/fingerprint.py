@@ -102,15 +102,15 @@ def _shown(file: Path, scenario_dir: Path) -> str:
 def _named_files(experiment: Experiment, commands: Iterable[str], scenario_dir: Path) -> Iterator[Path]:
     """The existing regular files that commands' words and parameters' values name."""
     lines = [words_of(command.replace("{scenario_dir}", str(scenario_dir))) for command in commands]
-    written = {file for line in lines for word in _written(line) for file in _files(word, scenario_dir)}
+    written = {file for line in lines for word in outputs(line) for file in files_of(word, scenario_dir)}
     for word in itertools.chain(*lines):
         for name in (word, word.partition("=")[2]):  # also --config=tuned.ini
             # A file that a command itself writes is no part of the command.
-            yield from (file for file in _files(name, scenario_dir) if file not in written)
+            yield from (file for file in files_of(name, scenario_dir) if file not in written)
     for _, value in candidates(experiment):
         for item in value if isinstance(value, list | tuple) else (value,):
             if isinstance(item, str):
-                yield from _files(item.replace("{scenario_dir}", str(scenario_dir)), scenario_dir)
+                yield from files_of(item.replace("{scenario_dir}", str(scenario_dir)), scenario_dir)
 
 
 def words_of(command: str) -> list[str]:
@@ -124,7 +124,7 @@ def words_of(command: str) -> list[str]:
         return command.split()
 
 
-def _written(words: list[str]) -> Iterator[str]:
+def outputs(words: list[str]) -> Iterator[str]:
     """The words that a command writes to: after ``>`` and its kin, and all that follow ``tee``."""
     teeing = False
     for before, word in itertools.pairwise(["", *words]):
@@ -133,7 +133,8 @@ def _written(words: list[str]) -> Iterator[str]:
             yield word
 
 
-def _files(word: str, scenario_dir: Path) -> Iterator[Path]:
+def files_of(word: str, scenario_dir: Path) -> Iterator[Path]:
+    """The existing regular file that a word names, if any."""
     if not word or "\0" in word or len(word) > 4096:
         return
     file = Path(os.path.normpath(scenario_dir / word))
