@@ -306,6 +306,22 @@ def test_a_damaged_line_is_named_and_the_rest_is_shown(
     assert (done.returncode, f"warning: {run}{told}" in done.stderr, "finished" in done.stdout) == (0, True, True)
 
 
+@pytest.mark.parametrize("one", [experiment(), live("e", agent_steps=60)], ids=["trials", "live"])
+def test_a_journal_of_garbage_hides_no_other(
+    one: dict[str, Any], scenario: Scenario, cli: Cli, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert library.run(scenario(one, experiment("other")), output="out") == 0
+    run = find_run(Path("out"))
+    (run / "e" / "journal.jsonl").write_bytes(b"\xff\n\xfe\n")
+    for command in (("status",), ("report",), ("recommend", "--experiment", "other")):
+        caplog.clear()
+        assert cli(command[0], run, *command[1:]).returncode == 0
+        assert ("/e/journal.jsonl: line 1 is damaged" in caplog.text) == (command[0] != "recommend")
+    told = json.loads(cli("status", run, "--json").stdout)["experiments"]
+    assert {row["name"]: row["state"] for row in told} == {"e": "unreadable", "other": "finished"}
+    assert json.loads(cli("list", "runs", "out", "--json").stdout)[0]["state"] == "unreadable"
+
+
 # live experiments -----------------------------------------------------------------------------------------
 
 

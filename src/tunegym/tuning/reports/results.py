@@ -61,8 +61,6 @@ class Results(ABC):
         """The journal's bookkeeping, and what the kind takes from its entries. Damaged lines are left out and told."""
         journal = reader.Reader(self.path, tolerant=True)
         found, past = self._take(journal), journal.journal
-        if past.damage and past.head is None and not past.sessions:
-            raise StoreError(past.damage[0], hint="restore the file: nothing in it can be read")
         for damage in past.damage:
             logger.warning("%s", damage)
         return past, found
@@ -79,9 +77,9 @@ class Results(ABC):
 
     @property
     def state(self) -> str:
-        """``not started``, ``running``, ``finished``, ``failed`` (its ``code`` is not 0) or ``interrupted``."""
+        """``not started``, ``running``, ``finished``, ``failed`` (code not 0), ``interrupted`` or ``unreadable``."""
         if self.journal.head is None and not self.journal.sessions:
-            return "not started"
+            return "unreadable" if self.journal.damage else "not started"
         if living_writer(self.folder) is not None:
             return "running"
         return "interrupted" if self.code is None else "failed" if self.code else "finished"

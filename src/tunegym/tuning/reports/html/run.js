@@ -29,7 +29,8 @@ function problemBox(experiment) {
 }
 
 function experimentNode(run, experiment) {
-  if (experiment.error) return el("div", {}, box("bad", el("strong", {}, "This experiment can't be read"), el("p", {}, visible(experiment.error))));
+  const error = experiment.state === "unreadable" ? experiment.damage[0] : experiment.error;
+  if (error) return el("div", {}, box("bad", el("strong", {}, "This experiment can't be read"), el("p", {}, visible(error))));
   if (experiment.state === "not started") return el("div", {}, empty("This experiment has not started."));
   if (experiment.live) return liveNode(run, experiment);
   const trials = new Trials(experiment);
