@@ -33,9 +33,9 @@ def init(words: list[str], kind: str, *, force: bool) -> int:
     path = Path(name := " ".join(words))
     if path.is_dir() or not path.suffix or name.endswith("/"):
         path = path / "scenario.toml"
-    if len(words) > 1 or path.suffix != ".toml":
-        hint = f"write tunegym init {shlex.quote(str(path.with_suffix('.toml')))}"
-        raise ConfigError("tunegym init", [Problem("", "this is not one TOML file or folder", name, hint=hint)])
+    if len(words) > 1:
+        hint = f"write tunegym init {shlex.quote(str(path))}"
+        raise ConfigError("tunegym init", [Problem("", "this is not one file or folder", name, hint=hint)])
     targets = {path: f"{kind}.toml"} | {path.parent / name: name for name in STARTERS[kind]}
     starters = resources.files("tunegym.cli") / "starters"
     texts = {target: (starters / source).read_bytes() for target, source in targets.items()}
