@@ -382,6 +382,9 @@ def test_permanent_errors_are_told_at_once(
             plane.stats()
     assert tried == [1]
     assert set(plane.stats()) == {"p"}
+    shutil.rmtree(folder / "segments")
+    with pytest.raises(StorageError, match="does the folder exist"):
+        plane.put_samples("p", ["a"], {"x": [1]})
 
 
 # full disks -------------------------------------------------------------------------------------------

@@ -282,6 +282,13 @@ def test_claims_of_other_fields_take_turns(desk: Desk) -> None:
     assert desk.settled() == waiters
 
 
+def test_a_claim_behind_a_larger_one_says_so(desk: Desk) -> None:
+    desk.put(["a", "b"])
+    desk.wait(3)
+    with pytest.raises(errors.ClaimTimeoutError, match="an earlier claim waits for more"):
+        desk.claim(1)
+
+
 def test_expired_lease_serves_a_claim_in_its_last_moment(desk: Desk) -> None:
     desk.put(["a"])
     desk.claim(1, lease_s=5.0)

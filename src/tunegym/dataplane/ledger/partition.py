@@ -504,6 +504,8 @@ class Partition:
         except TagError as error:
             return error
         lines = [f"{ready} of at least {request.min_batch} were ready for {request.task_name!r}"]
+        if ready >= request.min_batch and self.waiters.behind(request):
+            lines.append("an earlier claim waits for more")
         rows = np.flatnonzero(samples.alive & (samples.states[task] == FREE))
         for name in request.fields:
             lacking = int(np.count_nonzero(~samples.have(rows, spec.mask([name]))))

@@ -16,6 +16,7 @@ can see without a system call that a mapped segment is gone.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import zlib
@@ -103,7 +104,7 @@ def failed(doing: str, path: Path, error: OSError) -> StorageError:
         f"{path} can't be {doing}: {error.strerror or error}",
         hint="make room (clear or commit samples), or use a larger folder, such as one in /dev/shm; "
         "acknowledged samples are safe"
-        if doing == "written"
+        if doing == "written" and error.errno not in (errno.ENOENT, errno.EACCES)
         else "does the folder exist, and is it yours?",
     )
 
