@@ -109,7 +109,7 @@ def test_failure_is_contagious(
 
 def test_a_reason_has_the_first_line_of_an_error(runner: LocalRunner, folder: Path) -> None:
     """And the last line. A command that is only words knows its folder."""
-    text = "(echo warming up; echo x: invalid option; yes noise | head -n 90000; echo see --help) >&2; exit 2"
+    text = "(echo warming up; printf 'x:\tinvalid  option\n'; yes noise | head -n 90000; echo see --help) >&2; exit 2"
     assert run(runner, folder, text, shell="sh").error == "exited with 2: x: invalid option ... see --help"
     assert run(runner, folder, "printenv PWD").error is None
     assert (folder / "stdout.txt").read_text().strip() == str(folder)

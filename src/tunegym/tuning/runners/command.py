@@ -482,7 +482,7 @@ def error_lines(folder: str, name: str, limit: int = 200) -> str:
                 text += b"\n" + file.read()
     except OSError:
         return ""
-    lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
+    lines = [" ".join(line.split()) for line in text.decode(errors="replace").splitlines() if line.strip()]
     first = next(filter(_TELLING.search, lines), "")
     shown = ["".join(c if c.isprintable() else "\ufffd" for c in line) for line in dict.fromkeys([first, *lines[-1:]])]
     return " ... ".join(line if len(line) <= limit else line[: limit - 3] + "..." for line in shown if line)
