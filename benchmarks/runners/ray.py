@@ -53,6 +53,7 @@ def measured(quick: bool) -> Iterator[Line]:
 
 def overhead(address: str, folder: Path, rounds: int, times: int) -> Iterator[Line]:
     """A line for a call and one for a command."""
+    (folder / "node").mkdir()
     (folder / "s").mkdir()
     (folder / "s" / "trivial.py").write_text(_MODULE)
     bare_call, bare_command = _tasks()
@@ -72,7 +73,7 @@ def overhead(address: str, folder: Path, rounds: int, times: int) -> Iterator[Li
             for _ in range(rounds + 1):
                 tasks.append(_median_ms(bare, times))
                 own.append(_median_ms(lambda job=job: trial(job), times))
-                own[-1] -= _median_ms(lambda files=files: _write_read_remove(folder, files), times)
+                own[-1] -= _median_ms(lambda files=files: _handle_files(folder, f"d{next(numbers)}", files), times)
             del own[0], tasks[0]  # to warm up
             ratios = tuple(one / other for one, other in zip(own, tasks, strict=True))
             yield Line(name, "ms", median(own), "Ray task", median(tasks), ratios, 1.3)
@@ -118,17 +119,16 @@ def _tasks() -> tuple[Callable[[], Any], Callable[[], Any]]:
     return lambda: ray.get(call.remote(1)), lambda: ray.get(command.remote(1))
 
 
-def _write_read_remove(folder: Path, names: tuple[str, ...]) -> None:
-    """What a trial's own files take, on the node and at the driver."""
-    for place in (folder / "node", folder / "driver"):
-        place.mkdir()
-        for name in names:
-            (place / name).write_text("1\n")
-    for place in (folder / "node", folder / "driver"):
-        for name in names:
-            (place / name).read_text()
-            (place / name).unlink()
-        place.rmdir()
+def _handle_files(folder: Path, driver: str, names: tuple[str, ...]) -> None:
+    """What a trial's own files take: written, read and removed on the node, and kept at the driver."""
+    paths = [folder / "node" / name for name in names]
+    for path in paths:
+        path.write_text("1\n")
+    contents = [path.read_text() for path in paths]
+    (folder / driver).mkdir()
+    for path, content in zip(paths, contents, strict=True):
+        (folder / driver / path.name).write_text(content)
+        path.unlink()
 
 
 def _median_ms(action: Callable[[], Any], times: int) -> float:

@@ -29,7 +29,7 @@ class TestRayRunner(RunnerSuite):
         result = runner.run(job, seen.append)
         assert (result.ending, result.exit_code, result.error) == ("exited", 0, None)
         assert {path.name for path in Path(folder).iterdir()} == {"made", "stdout.txt", "stderr.txt"}
-        assert not Path(Path(folder, "stdout.txt").read_text().strip()).exists()
+        assert not any(Path(Path(folder, "stdout.txt").read_text().strip()).iterdir()), "the node keeps nothing"
         assert Path(folder, "stderr.txt").read_text() == "seven\n"
         assert len(seen) == 1
         assert seen[0]["node"][:8] in result.nodes[0]

@@ -19,16 +19,9 @@ from typing import Any
 
 from tunegym.core.processes import process_handle, process_start_time
 from tunegym.tuning.model.trial import CallJob, Job
+from tunegym.tuning.runners.command import make_fresh
 from tunegym.tuning.runners.local import LocalRunner
-from tunegym.tuning.runners.shipment import (
-    Entry,
-    ScratchFolder,
-    next_batch,
-    read_folder,
-    relocated,
-    remove,
-    write_folder,
-)
+from tunegym.tuning.runners.shipment import Entry, ScratchFolder, next_batch, read_folder, relocated, write_folder
 
 VERSION = importlib.metadata.version("tunegym")
 
@@ -84,13 +77,13 @@ class TrialHost:
         if result.ending == "pruned" and self._verdict is None:
             result = replace(result, ending="interrupted")
         if result.ending == "interrupted":  # it runs again later
-            remove(folder)
+            make_fresh(folder)
         self._files = self._take_files(folder)
         return pickle.dumps((result, *self.next_files()))
 
     def _take_files(self, folder: str) -> Iterator[Entry]:
         yield from read_folder(folder)
-        remove(folder)
+        make_fresh(folder)
 
     def next_files(self) -> tuple[list[Entry], bool]:
         """The next files of the last job, and whether there may be more."""
