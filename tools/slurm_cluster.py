@@ -23,6 +23,8 @@ import psutil
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "squeue", "scontrol")
 PATIENCE_S = 120.0
 
+# With an epilog, as most clusters have one, the end of a job starts pending batch jobs at once. Without one they wait
+# for a tick of one second, whatever SchedulerParameters says.
 _CONF = """
 ClusterName=t
 SlurmctldHost={host}(127.0.0.1)
@@ -48,6 +50,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,batch_sched_delay=0
+Epilog=/bin/true
 SlurmdParameters=config_overrides
 ReturnToService=2
 EnforcePartLimits=NO

@@ -49,7 +49,6 @@ def measured(quick: bool) -> Iterator[Line]:
             begun = time.monotonic()
             list(pool.map(lambda _: bare_jobs(folder, count // SLOTS, "sleep 3"), range(SLOTS)))
             bare_share = count * 3.0 / SLOTS / (time.monotonic() - begun)
-        # Here slurmctld starts most batch jobs on a tick of a second, also on idle nodes; 3 s jobs end right after one.
         yield Line(f"{count} {name}", "busy", busy / SLOTS / wall, "", None, (), 0.85, at_least=True)
         yield Line(f"{count} {name}, bare", "busy", bare_share, "", None, (), None)
         wall, busy = trials(folder, "sleep 3", count, SLOTS, single_sbatch=True)
