@@ -253,7 +253,7 @@ def test_a_controller_that_is_away_is_waited_for(
     try:
         with ThreadPoolExecutor(1) as pool:
             late = pool.submit(runner.run, command(tmp_path, "echo x >> ../ran", "2"), lambda _: None)
-            wait_for(lambda: "slurmctld doesn't answer for " in runner.waiting, "the progress to tell of it")
+            wait_for(lambda: "slurmctld takes no requests for " in runner.waiting, "the progress to tell of it")
             back.start()
             assert late.result(PATIENCE_S).error is None
     finally:
@@ -262,16 +262,25 @@ def test_a_controller_that_is_away_is_waited_for(
     assert (tmp_path / "trials" / "ran").read_text() == "x\n"
 
 
-def test_a_submission_whose_answer_is_lost_is_not_repeated(
-    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "shim",
+    [
+        # It submits the job, and then tells of a time-out.
+        "SBATCH \"$@\" && echo 'sbatch: error: Socket timed out' >&2; exit 1",
+        # There are too many jobs in the queue at first.
+        "[ -e FLAG ] && exec SBATCH \"$@\"; touch FLAG; echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1",
+    ],
+    ids=["answer_lost", "submit_limit"],
+)
+def test_a_job_is_submitted_once_when_slurm_can_take_it(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shim: str
 ) -> None:
-    """``sbatch`` submits the job, and then tells of a time-out."""
-    shim = tmp_path / "bin" / "sbatch"
-    shim.parent.mkdir()
-    real = shutil.which("sbatch")
-    shim.write_text(f"#!/bin/sh\n{real} \"$@\" && echo 'sbatch: error: Socket timed out' >&2\nexit 1\n")
-    shim.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")
+    path = tmp_path / "bin" / "sbatch"
+    path.parent.mkdir()
+    text = shim.replace("SBATCH", shutil.which("sbatch") or "").replace("FLAG", str(tmp_path / "flag"))
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
     job = command(tmp_path, "echo x >> ../ran")
     assert run(runner_on(), job).error is None
     assert (tmp_path / "trials" / "ran").read_text() == "x\n"

@@ -41,7 +41,8 @@ NEVER = re.compile(
 _AWAY = re.compile(
     "unable to contact|connection refused|timed out|connect failure|communication connection failure|"
     "zero bytes were transmitted|temporarily unable|slurmctld.*(down|not respond)|no route to host|"
-    "unable to establish|backup controller|connection reset|unexpected message|try again|network is unreachable",
+    "unable to establish|backup controller|connection reset|unexpected message|try again|network is unreachable|"
+    "SubmitJob",  # a limit on a user's jobs in the queue
     re.IGNORECASE,
 )
 _COLUMNS = {"JobID": 16, "State": 20, "exit_code": 12, "NumCPUs": 12, "Name": 128, "NodeList": 256, "Reason": 128}
@@ -51,7 +52,7 @@ T = TypeVar("T")
 
 
 class AwayError(Exception):
-    """The controller doesn't answer now."""
+    """The controller doesn't answer now, or takes no more jobs now."""
 
 
 class SubmissionError(Exception):
@@ -205,7 +206,7 @@ class SlurmQueue:
     def waiting(self) -> str:
         """What keeps watched jobs from running; empty if nothing does."""
         if (away := self._away) is not None:
-            return f"slurmctld doesn't answer for {time.monotonic() - away[0]:.0f} s: {away[1]}"
+            return f"slurmctld takes no requests for {time.monotonic() - away[0]:.0f} s: {away[1]}"
         entries = [self.entries.get(job_id) for job_id in set(self.watched)]
         reasons = Counter(one.reason for one in entries if one is not None and one.state == "PENDING")
         return ", ".join(f"{counted(count, 'job')} pending: {reason}" for reason, count in reasons.items())
