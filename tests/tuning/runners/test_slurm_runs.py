@@ -81,22 +81,27 @@ def check(tmp_path: Path, steps: int) -> list[dict[str, str]]:
     return found
 
 
-def test_same_actions_as_on_this_machine(
+def test_same_numbers_contexts_and_actions_as_local(
     slurm: SlurmCluster, scenario: Callable[..., Path], tunegym: Callable, tmp_path: Path
 ) -> None:
     """Also: dry-run shows the scripts."""
     path = scenario(steps=4)
+    path.write_text(path.read_text() + "\n  [experiments.env_params]\n  n = {}\n")
     shown = tunegym("dry-run", path, code=0).stdout
     assert "#SBATCH --job-name=tunegym-" in shown
     tunegym("run", path, "--output", tmp_path / "results", code=0)
-    ours = check(tmp_path, 4)
+    check(tmp_path, 4)
     system = tmp_path / "local.toml"
     system.write_text('[system]\nrunner = "local"\n')
     tunegym("run", path, "--output", tmp_path / "there", "--system", system, code=0)
-    local = list(csv.DictReader(next((tmp_path / "there").glob("s/*/e/trajectory.csv")).open()))
-    columns = ("step", "action.x", "action.n", "observation.y", "reward")
-    by_step = sorted(ours, key=lambda row: int(row["step"]))
-    assert [[row[name] for name in columns] for row in by_step] == [[row[name] for name in columns] for row in local]
+    columns = ("step", "n", "action.x", "observation.y", "reward")
+    found = []
+    for output in ("results", "there"):
+        folder = next((tmp_path / output).glob("s/*/e"))
+        files = [csv.DictReader((folder / name).open()) for name in ("env.csv", "trajectory.csv")]
+        joined = [env | trial for env, trial in zip(*files, strict=True)]
+        found.append(sorted([row[name] for name in columns] for row in joined))
+    assert found[0] == found[1]
     assert (next(tmp_path.glob("results/s/*/e/trials/000001/job/job.sh"))).exists()
 
 
