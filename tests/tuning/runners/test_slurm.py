@@ -241,6 +241,17 @@ def test_stop_cancels_its_own_jobs_only(slurm: SlurmCluster, tmp_path: Path) -> 
         slurm.run("scancel", other)
 
 
+def test_settings_win_over_variables_of_sbatch(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which would win over the script; they stay for what isn't set."""
+    for name, value in {"PARTITION": "small", "JOB_NAME": "mine", "ACCOUNT": "kept"}.items():
+        monkeypatch.setenv(f"SBATCH_{name}", value)
+    job = command(tmp_path, "squeue -h -j $SLURM_JOB_ID -o '%P %j %a'")
+    assert run(runner_on("token", partition="debug"), job).error is None
+    assert (Path(job.folder) / "stdout.txt").read_text() == "debug tunegym-token-1 kept\n"
+
+
 @pytest.mark.parametrize("away_s", [3.0, pytest.param(20.0, marks=pytest.mark.slow)])
 def test_a_controller_that_is_away_is_waited_for(
     slurm: SlurmCluster, tmp_path: Path, away_s: float, wait_until: Callable

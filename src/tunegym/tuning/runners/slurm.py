@@ -397,7 +397,9 @@ class SlurmRunner:
 
     def _sbatch(self, control: Path, name: str) -> _BatchJob | None:
         """Submit the script; None if we are to stop before it is in the queue. Raises ``SubmissionError``."""
-        command = ("sbatch", "--parsable", f"--output={_output(control)}", node.SCRIPT)
+        script = (control / node.SCRIPT).read_text(encoding="utf-8").splitlines()
+        given = [shlex.split(line)[1] for line in script[1 : script.index("")]]  # else variables of sbatch would win
+        command = ("sbatch", "--parsable", *given, f"--output={_output(control)}", node.SCRIPT)
         while not self._stop.is_set:
             try:
                 found = [self._queue.call(*command, cwd=control).strip().partition(";")[0]]
