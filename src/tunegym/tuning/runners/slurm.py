@@ -110,7 +110,7 @@ class _Step(_BatchJob):
             return QueueEntry(self.id, "FAILED", code << 8 if code >= 0 else -code)
         if entry.state == "CANCELLED":
             return entry
-        return replace(entry, state="LOST", nodes="", reason=f"its allocation ended: {entry.state}")
+        return replace(entry, state="LOST", reason=f"its allocation ended: {entry.state}")
 
 
 @dataclass
