@@ -23,7 +23,7 @@ import psutil
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "squeue", "scontrol")
 PATIENCE_S = 120.0
 
-# With an epilog, as most clusters have one, the end of a job starts pending batch jobs at once. Without one they wait
+# With an epilog, the end of a job starts pending batch jobs at once. Without one they wait
 # for a tick of one second, whatever SchedulerParameters says.
 _CONF = """
 ClusterName=t
