@@ -55,6 +55,17 @@ def test_others_start_in_place_of_what_is_lost() -> None:
     gate.claimed(batch(0, "1"))
     gate.lose(["1", "2", "unknown"])
     assert gate.start("b", ["4", "5"], 0) == (["4"], 0)
+    gate.give_back(batch(0, "1"))
+    assert gate.there == {"1"}
+    gate.lose(["1"])
+    assert gate.start("b", ["5"], 0) == (["5"], 0)
+
+
+def test_samples_of_an_earlier_session_count() -> None:
+    gate = Gate(StalenessPolicy(3, 0), 7, {"1": 7, "2": 6})
+    assert gate.start("a", ["3", "4"], 7) == (["3"], 7)
+    gate.lose(["2"])
+    assert gate.start("a", ["4"], 7) == (["4"], 7)
 
 
 def test_a_closed_gate_admits_nothing() -> None:

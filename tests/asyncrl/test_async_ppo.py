@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections import Counter
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ import torch
 from tests.asyncrl.conftest import Change, assert_balanced, log_of, run, sound
 
 import tunegym
+from tunegym.asyncrl.async_ppo import PARTITION, TASK
 from tunegym.asyncrl.policy import ActorCritic
 from tunegym.core.errors import ConfigError
+from tunegym.dataplane import BatchMeta, DataPlaneClient
 from tunegym.tuning.agents import policies
 from tunegym.tuning.stores import reader
 
@@ -62,6 +67,46 @@ def versions_of_lane(folder: Path, lane: int) -> list[int]:
         for version, episode in zip(one.weight_versions, one.episodes, strict=True)
         if lanes.get(episode) == lane
     ]
+
+
+@slow
+def test_rollouts_may_vanish(tmp_path: Path, reference: Change, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they do with a node of a cluster, also while the learner has them: others are made in their place."""
+    acks, claims, vanished = count(), count(), Counter[str]()
+    ack, claim_meta = DataPlaneClient.ack, DataPlaneClient.claim_meta
+
+    def vanish(plane: DataPlaneClient, state: str) -> None:
+        there = [one["sample_id"] for one in plane.list_samples(PARTITION) if one["state"][TASK] == state]
+        vanished[state] += plane.clear_samples(PARTITION, there[:2], "vanished")
+
+    def trained(plane: DataPlaneClient, meta: BatchMeta, version: int | None = None) -> None:
+        if (number := next(acks)) % 4 == 0:
+            vanish(plane, "leased" if number % 8 else "free")
+        ack(plane, meta, version)
+
+    def claimed(plane: DataPlaneClient, *arguments: Any, **named: Any) -> BatchMeta:
+        found = claim_meta(plane, *arguments, **named)
+        if next(claims) % 10 == 0:
+            vanish(plane, "leased")
+        return found
+
+    monkeypatch.setattr(DataPlaneClient, "ack", trained)
+    monkeypatch.setattr(DataPlaneClient, "claim_meta", claimed)
+    folder = run(reference(agent_steps=3000, batch=4, n_steps=16), tmp_path / "results")
+    assert sound(tmp_path / "results").steps == 3000
+    assert assert_balanced(folder)["dropped"] == {"vanished": vanished.total()}
+    assert vanished["leased"] > 0
+
+
+@slow
+def test_the_plane_is_gone_at_a_resume(tmp_path: Path, reference: Change) -> None:
+    """It ended with its cluster: what it had is lost, and what was trained before still counts."""
+    document, results = reference(agent_steps=1000, batch=4, n_steps=16), tmp_path / "results"
+    folder = run(document, results)
+    before = assert_balanced(folder)
+    shutil.rmtree(folder / "plane")
+    assert tunegym.resume(results, agent_steps=2000) == 0
+    assert assert_balanced(folder)["trained"] > before["trained"]
 
 
 @slow

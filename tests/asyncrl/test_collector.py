@@ -114,6 +114,11 @@ def test_only_the_newest_weights_stay() -> None:
         fetch(plane, 2)
         with pytest.raises(SampleError):
             fetch(plane, 1)
+        publisher.restore()
+        fetch(plane, 2)
+        plane.clear_samples("weights", ["v3"])  # as a node does that takes it with it
+        publisher.restore()
+        np.testing.assert_array_equal(fetch(plane, 3)["layers"][0], WEIGHTS + 3)
         WeightPublisher(plane).publish(WEIGHTS, 1)  # a learner that restarted from an older version
         np.testing.assert_array_equal(fetch(plane, 1), WEIGHTS)
 

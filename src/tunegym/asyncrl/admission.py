@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from tunegym.dataplane import Admission, BatchMeta, StalenessPolicy
 from tunegym.dataplane.model import WEIGHT_VERSION
@@ -19,11 +21,11 @@ class Gate:
     the trainer claims it: then admission was one too generous for a moment, and the staleness filter has the last word.
     """
 
-    def __init__(self, policy: StalenessPolicy, version: int = 0, outstanding: Mapping[int, int] | None = None) -> None:
-        self._admission = Admission(policy, version, outstanding)
+    def __init__(self, policy: StalenessPolicy, version: int = 0, outstanding: Mapping[str, int] | None = None) -> None:
+        self._there = dict(outstanding or {})  # version by sample, of those that are ready and not claimed
+        self._admission = Admission(policy, version, Counter(self._there.values()))
         self._changed = threading.Condition()
         self._started: dict[str, tuple[str, int]] = {}  # owner and version by sample
-        self._there: dict[str, int] = {}  # version by sample, of those that are ready and not claimed
         self._abandoned: set[str] = set()
         self.closed = False  # whether it admits nothing any more
         self.waited_s: dict[str, float] = {}  # how long each producer waited for admission
@@ -64,8 +66,14 @@ class Gate:
             self._admission.ready(_samples(found))
             self._changed.notify_all()
 
-    def lose(self, sample_ids: Sequence[str]) -> None:
-        """Samples that were ready are lost, with the node that held them."""
+    @property
+    def there(self) -> set[str]:
+        """The samples that are ready and not claimed, as far as it knows."""
+        with self._changed:
+            return set(self._there)
+
+    def lose(self, sample_ids: Iterable[str]) -> None:
+        """Samples that were ready are lost, with the node that held them. Those that the trainer has are its own."""
         with self._changed:
             self._admission.drop(_samples({one: self._there.pop(one) for one in sample_ids if one in self._there}))
             self._changed.notify_all()
@@ -99,6 +107,11 @@ class Gate:
             self._abandoned.difference_update(meta.sample_ids)
             self._admission.found(meta.subset(back))
 
+    def give_back(self, meta: BatchMeta) -> None:
+        """The trainer claimed these samples, and did not use them."""
+        with self._changed:
+            self._there |= dict(zip(meta.sample_ids, map(int, meta.tag(WEIGHT_VERSION)), strict=True))
+
     def drop(self, meta: BatchMeta) -> None:
         """Samples were dropped."""
         with self._changed:
@@ -110,6 +123,20 @@ class Gate:
         with self._changed:
             self._admission.advance(version, *settled)
             self._changed.notify_all()
+
+
+@dataclass(frozen=True)
+class RemoteGate:
+    """A ``Gate`` in a Ray actor, whose ``max_concurrency`` is one for each producer, and one for the trainer."""
+
+    actor: Any
+
+    def __getattr__(self, call: str) -> Callable[..., Any]:
+        import ray
+
+        if call.startswith("_"):
+            raise AttributeError(call)
+        return lambda *arguments: ray.get(getattr(self.actor, call).remote(*arguments))
 
 
 def _samples(versions: Mapping[str, int]) -> BatchMeta:

@@ -17,11 +17,13 @@ its checkpoint and rewinds the plane to it: so every rollout counts once in the 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,17 +36,20 @@ from tunegym.asyncrl.admission import Gate, versions_of
 from tunegym.asyncrl.collector import FIELDS
 from tunegym.asyncrl.lanes import Collectors, LiveLanes, TrialLanes
 from tunegym.asyncrl.policy import ActorCritic
-from tunegym.asyncrl.ranks import Ranks
+from tunegym.asyncrl.ranks import ATTEMPTS, Ranks
 from tunegym.asyncrl.weights import WeightPublisher
 from tunegym.core.errors import BudgetError, ServerLostError
 from tunegym.dataplane import BatchMeta, DataPlaneClient
-from tunegym.dataplane.errors import ClaimTimeoutError, LeaseLostError
+from tunegym.dataplane.errors import ClaimTimeoutError, LeaseLostError, SampleError
 from tunegym.dataplane.model import WEIGHT_VERSION
+from tunegym.dataplane.storage import BlockGoneError
 from tunegym.tuning.agents.base import TrainingError
-from tunegym.tuning.agents.live_learner import DIVERGED, HORIZON, LINES, Draws, LiveTraining, training
+from tunegym.tuning.agents.live_learner import DIVERGED, HORIZON, LINES, Draws, LiveTraining
 from tunegym.tuning.agents.trial_learner import TrialLearner, TrialTraining
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.ports import Env, LiveEnv
+
+logger = logging.getLogger(__name__)
 
 PARTITION, TASK = "rollouts", "train"
 LOG = "async.jsonl"
@@ -258,8 +263,11 @@ class AsyncLearner(TrialLearner):
             publisher = WeightPublisher(plane)
             publisher.publish(self.weights, self.version)
             plane.rewind(PARTITION, TASK, self.version)
+            plane.commit(PARTITION, TASK, self.version)
+            # Those of an earlier plane, which ended with its cluster. What it had besides is not known.
+            elsewhere = self.counts["trained"] - plane.stats()[PARTITION]["gone"].get("consumed", 0)
             there = [one for one in plane.list_samples(PARTITION, limit=MOST) if one["state"][TASK] == "free"]
-            gate = Gate(staleness, self.version, Counter(one["tags"][WEIGHT_VERSION] for one in there))
+            gate = Gate(staleness, self.version, {one["sample_id"]: one["tags"][WEIGHT_VERSION] for one in there})
             ranks = Ranks(self.policy, config, self._draws.integer(2**32, "order"), options)
             ranks.state = self._state
             opened.callback(ranks.close)
@@ -267,24 +275,32 @@ class AsyncLearner(TrialLearner):
             write = lambda line: log.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))  # noqa: E731
             write({"session": time.time(), "version": self.version, "collectors": count})
             setup = {"plane": options, "partition": PARTITION, "policy": asdict(self.policy), "n_steps": config.n_steps}
-            saved, idle = self.version, 0.0
+            saved, idle, failures = self.version, 0.0, 0
             collectors = Collectors(lanes, count, gate, setup, env.folder, self._draws)
             opened.callback(collectors.close)
             while True:
                 asked = time.monotonic()
-                batch = self._claim(plane, gate, collectors)
+                batch = self._claim(plane, gate, publisher, collectors)
                 if batch is None:
                     break
                 claimed = time.monotonic()
                 left = 1.0 - progress() if config.learning_rate_schedule == "linear" else 1.0
-                rate, taken = config.learning_rate * max(0.0, left), plane.get_samples(batch, ["number"])["number"]
-                given = None if rewards is None else [rewards(one) for one in taken]
-                with training():
-                    values = ranks.run(batch, given, self.version + 1, rate)
+                rate, read = config.learning_rate * max(0.0, left), partial(plane.get_samples, batch, ["number"])
                 try:
+                    given = None if rewards is None else [rewards(one) for one in read()["number"]]
+                    values = ranks.run(batch, given, self.version + 1, rate, read)
                     plane.ack(batch, version=self.version + 1)
-                except LeaseLostError as error:  # another learner may have the batch: this version must not be
-                    raise TrainingError(f"{error.message}; an update must not take longer than lease_s") from error
+                except (LeaseLostError, SampleError, BlockGoneError) as error:
+                    failures += 1  # rollouts are gone, or another learner may have them: this version must not be
+                    if failures > ATTEMPTS:
+                        what = f"{failures} batches in a row were lost: {error.message}"
+                        raise TrainingError(f"{what}; is lease_s shorter than an update?") from error
+                    logger.warning("version %d is made again: %s", self.version + 1, error.message)
+                    ranks.close()
+                    ranks.state = self._state
+                    self._give_back(plane, gate, batch)
+                    continue
+                failures = 0
                 ages = {str(self.version - one): many for one, many in sorted(versions_of(batch).items())}
                 steps = sum(batch.sequence_lengths or ())
                 self._state, self.version, self.trained = ranks.state, self.version + 1, True
@@ -304,10 +320,12 @@ class AsyncLearner(TrialLearner):
             collectors.close()
             if self.version > saved and save():
                 plane.commit(PARTITION, TASK, self.version)
-            write({"account": {**self._account(plane), "cut": gate.cut}})
+            write({"account": {**self._account(plane, elsewhere), "cut": gate.cut}})
 
-    def _claim(self, plane: DataPlaneClient, gate: Gate, collectors: Collectors) -> BatchMeta | None:
-        """A whole batch that is fresh enough; None if there won't be one."""
+    def _claim(
+        self, plane: DataPlaneClient, gate: Gate, publisher: WeightPublisher, collectors: Collectors
+    ) -> BatchMeta | None:
+        """A whole batch that is fresh enough; None if there won't be one. While it waits, it replaces what is lost."""
         fresh: list[BatchMeta] = []
         stale = dataplane.StalenessFilter(self._config.max_staleness)
         while (wanted := self._config.batch - sum(meta.size for meta in fresh)) > 0:
@@ -315,10 +333,13 @@ class AsyncLearner(TrialLearner):
             try:
                 found = plane.claim_meta(PARTITION, TASK, FIELDS, wanted, timeout_s=CLAIM_S)
             except ClaimTimeoutError:
+                known = gate.there
+                gate.lose(known.difference(one["sample_id"] for one in plane.list_samples(PARTITION, limit=MOST)))
+                publisher.restore()
                 if not ending:
                     continue
                 for meta in fresh:
-                    plane.release(meta)
+                    self._give_back(plane, gate, meta)
                 return None
             gate.claimed(found)
             keep, drop = stale.split(found, current_weight_version=self.version)
@@ -329,11 +350,18 @@ class AsyncLearner(TrialLearner):
             fresh.append(keep)
         return BatchMeta.concat(fresh)
 
-    def _account(self, plane: DataPlaneClient) -> dict[str, Any]:
+    def _give_back(self, plane: DataPlaneClient, gate: Gate, batch: BatchMeta) -> None:
+        """Release what is still held of a batch. What is gone is found missing when too few are claimed."""
+        for at in range(batch.size):
+            with contextlib.suppress(LeaseLostError):
+                plane.release(batch.subset([at]), attempt=False)
+        gate.give_back(batch)
+
+    def _account(self, plane: DataPlaneClient, elsewhere: int) -> dict[str, Any]:
         """``produced = trained + dropped + lost + left``, where ``trained`` is our word and the rest the plane's."""
         found = plane.stats()[PARTITION]
         dropped = {why: many for why, many in found["gone"].items() if why not in ("consumed", "lost")}
-        counts = {"produced": found["produced"], "trained": self.counts["trained"], "dropped": dropped}
+        counts = {"produced": elsewhere + found["produced"], "trained": self.counts["trained"], "dropped": dropped}
         counts |= {"lost": found["gone"].get("lost", 0), "left": found["alive"]}
         return {**counts, "trained_steps": self.counts["trained_steps"], "version": self.version}
 

@@ -20,7 +20,7 @@ from gymnasium.spaces.utils import flatten
 
 from tunegym import dataplane
 from tunegym.asyncrl import weights
-from tunegym.asyncrl.admission import Gate
+from tunegym.asyncrl.admission import Gate, RemoteGate
 from tunegym.asyncrl.policy import ActorCritic
 from tunegym.core.errors import BudgetError
 from tunegym.core.processes import Child, start_python
@@ -142,7 +142,7 @@ class RolloutCollector:
         tags |= {"context": orjson.dumps(self._episode["context"]).decode(), "produced_at": time.time()}
         return dict(zip(FIELDS, columns, strict=True)), tags
 
-    def run(self, partition_id: str, gate: Gate | LaneLink, name: str) -> None:
+    def run(self, partition_id: str, gate: Gate | RemoteGate | LaneLink, name: str) -> None:
         """Make rollouts for as long as the gate admits them: no more than the trainer can use."""
         for number in itertools.count(1):
             sample = [f"{name}-{number}"]

@@ -11,7 +11,7 @@ import logging
 import socket
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import accumulate
 from types import SimpleNamespace
@@ -27,6 +27,7 @@ from tunegym.core.processes import Child
 from tunegym.core.wire import Connection, ConnectionClosedError
 from tunegym.dataplane import BatchMeta
 from tunegym.tuning.agents.base import TrainingError
+from tunegym.tuning.agents.live_learner import training
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +51,18 @@ class Ranks:
         self.state: dict[str, Any] = {}
         self.restarts = 0
 
-    def run(self, batch: BatchMeta, rewards: Sequence[Any] | None, version: int, rate: float) -> dict[str, float]:
-        """Make ``version`` from a batch; ``rewards`` replaces those of the rollouts."""
+    def run(
+        self,
+        batch: BatchMeta,
+        rewards: Sequence[Any] | None,
+        version: int,
+        rate: float,
+        check: Callable[[], object] = lambda: None,
+    ) -> dict[str, float]:
+        """Make ``version`` from a batch; ``rewards`` replaces those of the rollouts.
+
+        After the death of a rank ``check`` raises if the batch can't be read any more.
+        """
         ends = list(accumulate(batch.sequence_lengths or ()))
         places = {one: at for at, one in enumerate(batch.sample_ids)}
         shards, _ = dataplane.shard_meta_for_dp(batch, self._world)
@@ -69,6 +80,7 @@ class Ranks:
                 self.restarts += 1
                 logger.warning("a rank died: all %d are started again, and the update is repeated", self._world)
                 self.close()
+                check()
                 continue
             if failed := next((one["failed"] for one in answers if "failed" in one), None):
                 raise TrainingError(failed)
@@ -130,7 +142,8 @@ class Rank:
         meta = BatchMeta(order["partition"], order["ids"], (), sequence_lengths=order["lengths"], tags=tags)
         batch = self._read(self.plane, meta, order["offsets"], order["rewards"])
         try:
-            values = self._update.run(batch, order["total"], order["version"], order["rate"])
+            with training():
+                values = self._update.run(batch, order["total"], order["version"], order["rate"])
         except TrainingError as error:
             return {"failed": str(error)}
         return {"values": values, "state": self._update.state() if self._first else None}
@@ -145,5 +158,7 @@ def main(descriptor: str) -> None:
     dist.init_process_group("gloo", init_method=setup["meeting"], **world)
     rank = Rank(setup)
     with contextlib.suppress(ConnectionClosedError):
-        while True:
-            connection.send(rank.answer(connection.receive()))
+        answer: dict[str, Any] = {}
+        while "failed" not in answer:  # then it ends: the others may wait for its gradients
+            answer = rank.answer(connection.receive())
+            connection.send(answer)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tunegym.dataplane import BatchMeta, DataPlaneClient
-from tunegym.dataplane.errors import LeaseLostError, SampleError, UnknownPartitionError
+from tunegym.dataplane.errors import LeaseLostError, LostError, SampleError, UnknownPartitionError
 
 PARTITION = FIELD = "weights"
 
@@ -22,18 +23,35 @@ class WeightPublisher:
     def __init__(self, plane: DataPlaneClient, keep: int = 2, readers: Sequence[str] = ("any",)) -> None:
         self._plane, self._keep = plane, keep
         self._published: list[int] = []
+        self._newest: Any = None
+        self._readers = readers
+        self._begin()
+
+    def _begin(self) -> None:
         with contextlib.suppress(UnknownPartitionError):
-            plane.delete_partition(PARTITION)
-        plane.register_partition(PARTITION, [FIELD], readers)
+            self._plane.delete_partition(PARTITION)
+        self._plane.register_partition(PARTITION, [FIELD], self._readers)
 
     def publish(self, weights: Any, version: int) -> None:
         """Make a version known: an array, a ``state_dict``, or nested dicts and lists of arrays and tensors."""
-        plain = dict(weights) if isinstance(weights, Mapping) else weights
-        self._plane.put_samples(PARTITION, [f"v{version}"], {FIELD: [{"weights": plain}]})
+        self._newest = dict(weights) if isinstance(weights, Mapping) else weights
+        put = partial(self._plane.put_samples, PARTITION, [f"v{version}"], {FIELD: [{"weights": self._newest}]})
+        try:
+            put()
+        except LostError:  # of earlier versions
+            put()
         self._published.append(version)
         old, self._published = self._published[: -self._keep], self._published[-self._keep :]
         if old:
             self._plane.clear_samples(PARTITION, [f"v{one}" for one in old])
+
+    def restore(self) -> None:
+        """Publish the newest version again if a node of a cluster took it with it."""
+        newest = self._published[-1]
+        if f"v{newest}" not in [one["sample_id"] for one in self._plane.list_samples(PARTITION)]:
+            self._begin()  # an id is used once
+            self._published.clear()
+            self.publish(self._newest, newest)
 
 
 def fetch(plane: DataPlaneClient, version: int) -> Any:
