@@ -21,7 +21,7 @@ from tunegym.asyncrl.weights import WeightPublisher
 from tunegym.dataplane import StalenessPolicy, connect
 from tunegym.testing.dataplane import PATIENCE_S
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 POLICY = ActorCritic(4, (2,), 0, (8,))
 
 
@@ -56,7 +56,6 @@ def test_collectors_on_other_nodes(ray_connected: str) -> None:
             ray.kill(one)
 
 
-@pytest.mark.timeout(900)
 def test_a_training_outlives_its_storage(tmp_path: Path, reference: Change, ray_connected: str) -> None:
     """A storage unit and the ledger are killed: rollouts are lost, and the training goes on with others."""
     document = reference(agent_steps=6000, batch=8, n_steps=16)

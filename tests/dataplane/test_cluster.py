@@ -376,6 +376,7 @@ with connect("tq://", linger_s=0.5) as plane:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("ray_cluster")  # never beside another Ray
 def test_a_cluster_of_its_own(tmp_path: Path) -> None:
     """Without an address one is started, large enough, and ends with the process."""
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=250)

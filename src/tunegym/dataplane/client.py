@@ -523,7 +523,7 @@ def _columns(fields: Mapping[str, Any], count: int) -> dict[str, Column]:
     if not isinstance(fields, Mapping):
         raise FieldError(f"fields is {type(fields).__name__}", hint="give a dict of columns by name")
     if not fields:
-        raise FieldError("no field is given", hint="give at least one by name")
+        raise FieldError("no field is given", hint="give at least one by name; write_tags sets tags alone")
     columns: dict[str, Column] = {}
     for name, values in fields.items():
         checked_name("the name of a field", name)
