@@ -13,12 +13,12 @@ from benchmarks.async_rl import runs
 from benchmarks.output import row, write
 from benchmarks.trial_overhead.scenarios import rooms
 
-RETURN, SHARE = 475.0, 0.85
-"""The least mean greedy return on CartPole, and the least share of the optimum on the flip task."""
+RETURN, SHARE, REWARD = 475.0, 0.85, 0.9
+"""The least mean greedy return on CartPole, and the least share of the best on the flip task and of GRPO's reward."""
 FASTER, FASTER_SPREAD = 3.0, 1.5
 """4 collectors against ``ppo`` with one environment; with exponential steps against ``ppo`` on 4 in lock-step."""
 STEPS, TRIALS, SLOW_STEPS = 100_000, 4_000, 2_000
-WIDTHS = (34, 18, 12, 28, 8)
+WIDTHS = (38, 20, 8, 28, 8)
 
 
 def main() -> int:
@@ -26,6 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.async_rl", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parts: dict[str, Callable[[int], list[dict[str, Any]]]] = {"cartpole": _cartpole, "flip": _flip, "pace": _pace}
+    parts["grpo"] = _grpo
     parser.add_argument("--only", action="append", choices=list(parts))
     asked = parser.parse_args()
     print(row(WIDTHS, "run", "result", "wall s", "rollouts", "bound"))
@@ -84,6 +85,16 @@ def _pace(seeds: int) -> list[dict[str, Any]]:
         name, told = f"20 ms {kind}: async_ppo, 4", f"{ours:.0f} steps/s, x{ours / others:.2f}"
         lines.append(_shown(name, told, ours_s, "", bound, ours / others >= bound, ratio=ours / others))
     return lines
+
+
+def _grpo(seeds: int) -> list[dict[str, Any]]:
+    del seeds
+    return [
+        _shown(
+            f"grpo, max_staleness {one.name}", f"{one.reward:g}", one.wall_s, one.rollouts, REWARD, one.reward >= REWARD
+        )
+        for one in runs.grpo()
+    ]
 
 
 def _shown(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 import tomllib
 from dataclasses import dataclass
@@ -11,14 +13,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 
 import tunegym
 from benchmarks.flip import learners as flip
 from benchmarks.flip import task
 from benchmarks.trial_overhead.measure import ROOT
 from benchmarks.trial_overhead.scenarios import folder
-from tunegym.asyncrl.policy import ActorCritic
+from tunegym.asyncrl.policy import load as policy_of
 from tunegym.tuning.agents import policies
 from tunegym.tuning.stores import reader
 
@@ -43,8 +44,7 @@ def cartpole(seed: int, staleness: int, steps: int) -> Learned:
     document["experiments"][0]["agent_steps"] = steps
     document["experiments"][0]["agent_config"]["max_staleness"] = staleness
     place, wall_s = _run(document)
-    state = torch.load(place / "policy" / "checkpoint.pt")["state"]
-    policy, weights = ActorCritic(4, (2,), 0, (64, 64)), state["vectors"][0].numpy()
+    policy, weights = policy_of(place / "policy" / "checkpoint.pt")
     env, total = gymnasium.make("CartPole-v1"), 0.0
     for episode in range(EPISODES):
         seen, _ = env.reset(seed=FIRST_SEED + episode)
@@ -87,6 +87,26 @@ def pace(agent: str, slots: int, spread: bool, steps: int, step_s: float = 0.02)
     points = [(one.upto, one.elapsed_s) for one in groups if one.upto >= steps // 4]
     (first, began), (last, ended) = points[0], points[-1]
     return (last - first) / (ended - began), wall_s
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """A row of the table of ``examples/async/grpo.py``."""
+
+    name: str
+    reward: float
+    wall_s: float
+    rollouts: str
+
+
+def grpo() -> list[Sequences]:
+    """The example, synchronous and asynchronous, each until its reward is reached or five minutes are over."""
+    command = [sys.executable, str(ROOT / "examples" / "async" / "grpo.py")]
+    table = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.splitlines()[-2:]
+    rows = [line.split(maxsplit=6) for line in table]
+    return [
+        Sequences(staleness, float(reward), float(wall_s), rest) for staleness, reward, _, wall_s, _, _, rest in rows
+    ]
 
 
 def _run(document: dict[str, Any]) -> tuple[Path, float]:

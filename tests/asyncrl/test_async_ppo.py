@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.asyncrl.conftest import Change, assert_balanced, log_of, run, sound
 
 import tunegym
 from tunegym.asyncrl.async_ppo import PARTITION, TASK
-from tunegym.asyncrl.policy import ActorCritic
+from tunegym.asyncrl.policy import load
 from tunegym.core.errors import ConfigError
 from tunegym.dataplane import BatchMeta, DataPlaneClient
 from tunegym.tuning.agents import policies
@@ -29,8 +28,9 @@ def greedy_return(folder: Path, episodes: int = 10) -> float:
     """Of the policy on the disk, on CartPole."""
     import gymnasium
 
-    weights = torch.load(folder / "policy" / "checkpoint.pt")["state"]["vectors"][0].numpy()
-    policy, env, total = ActorCritic(4, (2,), 0, (64, 64)), gymnasium.make("CartPole-v1"), 0.0
+    place = tunegym.load(folder.parent).experiments["cartpole"].policy
+    policy, weights = load(place)
+    env, total = gymnasium.make("CartPole-v1"), 0.0
     for episode in range(episodes):
         seen, _ = env.reset(seed=episode)
         over = False
@@ -56,6 +56,10 @@ def test_nothing_staler_is_trained(tmp_path: Path, reference: Change, staleness:
         chosen = versions_of_lane(folder, lane)
         assert chosen == sorted(chosen)
     assert len(versions) >= 2000 // (4 * 16)
+    page = (folder.parent / "report.html").read_text()
+    for curve in ("version", "staleness", "dropped", "learner_idle", "collectors_idle"):
+        assert f"async/{curve}" in page
+    assert f"{account['produced']:,} rollouts = {account['trained']:,} trained + 0 lost" in page
 
 
 def versions_of_lane(folder: Path, lane: int) -> list[int]:

@@ -223,9 +223,9 @@ class AsyncLearner(TrialLearner):
         return np.exp(self.policy.judged(self.weights, again, elements.reshape(len(elements), -1))[0])
 
     def state(self) -> dict[str, Any]:
-        """Weights, optimizer, version and counts."""
+        """Weights, optimizer, network, version and counts."""
         numbers = {"steps": self._state["steps"], "version": self.version, "counts": dict(self.counts)}
-        return {"vectors": torch.tensor(self._state["vectors"]), **numbers}
+        return {"vectors": torch.tensor(self._state["vectors"]), "policy": asdict(self.policy), **numbers}
 
     def restore(self, state: dict[str, Any]) -> None:
         """The reverse of ``state``. Raises ``ValueError`` if it is of another network."""

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,14 @@ from gymnasium import spaces
 
 HIDDEN_GAIN, VALUE_GAIN, ACTION_GAIN = math.sqrt(2.0), 1.0, 0.01  # so that the first policy is nearly uniform
 LOG_2PI = math.log(2.0 * math.pi)
+
+
+def load(checkpoint: str | Path) -> tuple[ActorCritic, np.ndarray]:
+    """The network and the weights that ``async_ppo`` left in ``policy/checkpoint.pt``."""
+    import torch
+
+    state = torch.load(checkpoint, weights_only=True)["state"]
+    return ActorCritic(**state["policy"]), state["vectors"][0].numpy()
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ class PolicyFiles:
             rest = f"; in its replay buffer: {counted(remembered, unit)} of the record"
         elif closed > saved:
             later = counted(closed - saved, f"later {unit}" if saved else unit)
-            rest = f"; {later} on record can't teach it anything, as it learns from fresh choices only"
+            rest = f"; {later} on record are not in it: it learns from fresh choices, or rollouts in a data plane"
         logger.info("%s continues %s%s", self._agent, where, rest)
 
 

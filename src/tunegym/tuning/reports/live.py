@@ -35,8 +35,19 @@ if TYPE_CHECKING:
 
     from tunegym.tuning.answers.recommendation import Recommendation
 
-LOADERS = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "sac": "SAC"}
-"""The class of Stable-Baselines3 that loads an agent's file."""
+STABLE_BASELINES = """from stable_baselines3 import {0}
+
+model = {0}.load("{1}")
+action, _ = model.predict(observation, deterministic=True)"""
+ASYNC = """from tunegym.asyncrl.policy import load
+
+policy, weights = load("{1}")
+chosen, probability = policy.greedy(weights, observation)"""
+LOADERS = {
+    **{one.lower(): (policies.MODEL, STABLE_BASELINES, one) for one in ("PPO", "A2C", "DQN", "SAC")},
+    "async_ppo": ("checkpoint.pt", ASYNC, "tunegym.asyncrl.policy"),
+}
+"""By agent the file with its policy, how it is loaded, and the class or module that does."""
 MOST_LOST = 50
 
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
@@ -224,8 +235,9 @@ class LiveResults(Results):
 
     @property
     def policy(self) -> Path | None:
-        """The file that Stable-Baselines3's ``load`` takes; None if the agent has left none."""
-        place = self.folder / policies.FOLDER / policies.MODEL
+        """The file that Stable-Baselines3's, or our, ``load`` takes; None if the agent has left none."""
+        name, *_ = LOADERS.get(self.head.get("agent") or "", (policies.MODEL,))
+        place = self.folder / policies.FOLDER / name
         return place if place.is_file() else None
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:
@@ -236,7 +248,7 @@ class LiveResults(Results):
             hint = "an agent that learns, such as ppo, leaves one in policy/"
             raise StoreError(f"{what}, and {agent or 'its agent'} has left no policy", hint=hint)
         loader = LOADERS.get(agent or "")
-        use = f"{loader}.load({str(place)!r}) of stable_baselines3, then predict(observation)" if loader else str(place)
+        use = loader[1].format(loader[2], place).replace("\n\n", "\n").replace("\n", "; ") if loader else str(place)
         raise StoreError(f"{what}, but a policy: {place}", hint=f"use it with {use}")
 
     def write_best(self, fixed: Mapping[str, Any]) -> None:
@@ -248,13 +260,7 @@ class LiveResults(Results):
             return None
         place = self.policy.relative_to(self.folder.parent).as_posix()
         loader = LOADERS.get(self.head.get("agent") or "")
-        lines = [
-            f"from stable_baselines3 import {loader}",
-            "",
-            f'model = {loader}.load("{place}")',
-            "action, _ = model.predict(observation, deterministic=True)",
-        ]
-        return {"path": place, "load": "\n".join(lines) if loader else None}
+        return {"path": place, "load": loader[1].format(loader[2], place) if loader else None}
 
     # summaries ----------------------------------------------------------------------------------------
 
