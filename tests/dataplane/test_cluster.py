@@ -356,6 +356,14 @@ def test_settings_that_cant_be(monkeypatch: pytest.MonkeyPatch) -> None:
         connect("tq://x")
 
 
+@pytest.mark.slow
+def test_a_journal_that_is_taken(ray_connected: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match=f"the plane 'taken' can't be used: {tmp_path}") as refused:
+        connect(f"tq://taken?address={ray_connected}&num_cpus=0&journal={tmp_path}")
+    assert refused.value.hint
+
+
 def test_a_plane_that_does_not_fit(ray_connected: str) -> None:
     with pytest.raises(StorageError, match=r"takes 65 CPUs.* of the cluster's \d+ are free"):
         connect(f"tq://large?address={ray_connected}&storage_units=64")

@@ -39,6 +39,9 @@ from tunegym.dataplane.storage.transfer_queue import NAMESPACE, START_S, Layout,
 
 logger = logging.getLogger(__name__)
 
+TAKEN_S = 10.0
+"""How long a new plane waits for one that ends to leave its journal's folder."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -88,7 +91,7 @@ class LedgerActor(Server):
             check(folder)  # it must be there: never start over with an empty plane
         else:
             bootstrap(folder, START_S)
-        until = time.monotonic() + START_S
+        until = time.monotonic() + (START_S if again else TAKEN_S)
         if not take_lock(open_file(folder / "host.lock", os.O_RDWR), lambda: time.monotonic() > until):
             raise StorageError(f"another plane uses {folder}", hint="give each its own journal")
         self._units = StorageUnits(plane, settings.storage_units, settings.num_cpus, again=again)
@@ -166,8 +169,10 @@ class _Cluster:
                 self._plane, *_ = self._ask(actor.address, START_S)
             except ConnectionError as error:  # an ending plane, or one that can't start
                 if not make or "creation task" in str(error) or time.monotonic() > until:
-                    told = str(error).strip().splitlines()[-1]
-                    raise StorageError(f"the plane {settings.name!r} can't be used: {told}") from error
+                    told, _, hint = str(error).strip().partition("\nhint: ")
+                    told = told.splitlines()[-1].rpartition("Error: ")[2]
+                    what = f"the plane {settings.name!r} can't be used: {told}"
+                    raise StorageError(what, hint=hint or None) from error
                 time.sleep(1.0)
             else:
                 return
