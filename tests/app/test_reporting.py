@@ -97,6 +97,6 @@ def test_one_broken_journal_leaves_the_others(write_scenario: Write) -> None:
     results = load("results")
     (results.folder / "e" / "journal.jsonl").write_bytes(b"not\na\njournal\n")
     broken, whole = document_of(load("results"))["experiments"]
-    assert broken["state"] == "broken"
-    assert "line 1 is damaged" in broken["error"]
+    assert broken["state"] == "unreadable"
+    assert "line 1 is damaged" in broken["damage"][0]
     assert whole["best"]["action"] == {"x": 3}

@@ -55,7 +55,7 @@ def assert_told(done: subprocess.CompletedProcess[str], codes: set[int]) -> None
 
 SCENARIOS = ["missing.toml", "empty folder", "empty.toml", "binary.toml", "zeros.toml", "words.toml", "a\nb"]
 RUNS = ["missing", "empty folder", "words.toml", "run with a broken copy", "run with an odd copy"]
-RUNS += ["run without names", "run of a broken journal"]
+RUNS += ["run without names"]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -69,6 +69,15 @@ def test_no_scenario(name: str, things: Path, cli: Cli) -> None:
 def test_no_run(name: str, things: Path, cli: Cli) -> None:
     for command in ("status", "resume", "report", "compare"):
         assert_told(cli(command, things / name), {1, 2})
+
+
+def test_a_run_whose_only_journal_is_garbage(things: Path, cli: Cli) -> None:
+    """It is shown as ``unreadable``, so that the run's other experiments are shown, too; it can't be resumed."""
+    run = things / "run of a broken journal"
+    assert "unreadable" in cli("status", run, code=0).stdout
+    for command in ("report", "compare"):
+        assert cli(command, run).returncode == 0
+    assert_told(cli("resume", run), {1})
 
 
 def test_nowhere_to_write(
