@@ -1,0 +1,434 @@
+"""The confirmation: which settings are measured again after a search, in which order, and when that is enough.
+
+The best observed value of a search flatters itself, so a part of the budget is kept for fresh samples. They come in
+*blocks*: every setting that is still in the race once in each context, in random order, so that whatever changes in
+time hits all of them alike. After every second block the worse half of each race is dropped (sequential halving:
+Karnin, Koren and Somekh, 2013). There is a race in each context, and with several contexts one over all of them. Once
+each race has its winner, the remaining blocks measure the winners and the baseline alone, and only these blocks are
+reported: the samples that chose a setting flatter it, later ones don't.
+
+Everything follows from the journal: the k-th confirmation trial of a setting in a context belongs to its k-th block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
+
+from tunegym.core.randomness import unit
+from tunegym.tuning.answers.contexts import domain, domains_of, trials_at
+from tunegym.tuning.answers.intervals import SLACK, Estimate, Spread, combined, pooled, relative_spread
+from tunegym.tuning.answers.ranking import LARGEST, Measurements, best_among
+from tunegym.tuning.model.scenario import Objective, violation
+from tunegym.tuning.model.space import EnvParam, EnvParams, Range
+from tunegym.tuning.model.trial import Cancelled, Trial
+from tunegym.tuning.model.values import Action, Context, exact_key
+
+if TYPE_CHECKING:
+    from tunegym.tuning.answers.answer import RewardMetric
+    from tunegym.tuning.answers.recommendation import PolicyTable
+    from tunegym.tuning.model.scenario import Confirm
+
+SHARE = 4.0
+"""The reserve is this many times the relative spread of three samples, which may well show half of the true one."""
+LEAST = 3
+"""Fresh samples that a reserve has for each setting that must be measured."""
+RUNG = 2
+"""Blocks after which the worse half is dropped."""
+RACE = 0.6
+"""The share of the reserve that races may use; the rest is for the report."""
+SAME = 0.01
+"""Settings that differ by less than this share are as good as each other, and a mean this well known is known."""
+
+CLEAR, TIED, USED = "one setting is clearly best", "the rest can't be told apart", "the reserve is used up"
+
+
+def reserve(
+    noise: Sequence[Trial],
+    budget: int,
+    confirm: Mapping[str, Any] | Confirm,
+    contexts: int,
+    baseline: bool,
+    metric: RewardMetric | None,
+) -> int:
+    """How many of ``budget`` trials to keep for the confirmation; 0 if it can't measure even one setting everywhere.
+
+    Args:
+        noise: samples of one setting in one context.
+        budget: the trials of the whole experiment.
+        confirm: the settings; ``share`` is the upper bound.
+        contexts: how many contexts are represented.
+        baseline: whether there is one to measure beside the finalists.
+        metric: which metric the reward is, if it is one.
+    """
+    share = confirm["share"] if isinstance(confirm, Mapping) else confirm.share
+    most, block = int(share * budget), contexts * (2 if baseline else 1)
+    values = [trial.metrics[metric.name] if metric else trial.reward for trial in noise if trial.measured]
+    spread = relative_spread(values) if len(values) > 1 else math.inf
+    wanted = max(block, LEAST)
+    if spread:
+        wanted = max(LEAST * block, math.ceil(min(SHARE * spread, share) * budget))
+    return 0 if most < block else min(wanted, most)
+
+
+class FreshSamples:
+    """The confirmation trials since the last search trial, by setting and context; and what they say.
+
+    Attributes:
+        contexts: the represented ones with their weights, by key.
+        baseline: its key; None without one.
+        values: the action or context of a key.
+    """
+
+    def __init__(self, head: Mapping[str, Any], trials: Sequence[Trial]) -> None:
+        self.head = head
+        self.objectives = [Objective(**document) for document in head.get("objectives", ())]
+        self.confidence: float = head.get("confirm", {}).get("confidence", 0.95)
+        self.values: dict[bytes, Mapping[str, Any]] = {}
+        self.contexts = {self.key(context): weight for context, weight in represented(head)}
+        self.baseline = self.key(head["baseline"]) if head.get("baseline") else None
+        last = max((trial.number for trial in trials if trial.phase == "search"), default=0)
+        self.earlier = [trial for trial in trials if trial.phase != "confirm"]
+        self._cells: dict[tuple[bytes, bytes], list[Trial]] = {}
+        for trial in sorted(trials, key=lambda trial: trial.number):
+            if trial.phase == "confirm" and trial.number > last and trial.status != Cancelled.status:
+                self._cells.setdefault((self.key(trial.action), self.key(trial.context)), []).append(trial)
+
+    def key(self, values: Mapping[str, Any]) -> bytes:
+        """The key of an action or a context."""
+        found = exact_key(values)
+        self.values.setdefault(found, values)
+        return found
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return sum(map(len, self._cells.values()))
+
+    def trials(self, action: bytes, context: bytes) -> list[Trial]:
+        """Those of one setting in one context, by block."""
+        return self._cells.get((action, context), [])
+
+    def rewards(self, action: bytes, context: bytes, first: int = 0) -> list[float]:
+        """The measured rewards, from a block on."""
+        return [_reward(trial) for trial in self.trials(action, context)[first:] if trial.measured]
+
+    def failed(self, action: bytes, context: bytes | None = None) -> int:
+        """How many trials of a setting gave no measurement, in one context or in all."""
+        places = self.contexts if context is None else [context]
+        return sum(not trial.measured for place in places for trial in self.trials(action, place))
+
+    def settings(self, context: bytes | None) -> list[bytes]:
+        """The settings with trials in a context, or in all of them."""
+        found = dict.fromkeys(action for action, place in self._cells if context in (None, place))
+        return [
+            action for action in found if context is not None or all((action, c) in self._cells for c in self.contexts)
+        ]
+
+    def upto(self, counts: Mapping[tuple[bytes, bytes], int]) -> FreshSamples:
+        """Only so many of each setting in each context."""
+        found = copy(self)
+        found.__dict__.pop("spread", None)
+        found._cells = {cell: self._cells[cell][:count] for cell, count in counts.items() if cell in self._cells}
+        return found
+
+    @cached_property
+    def spread(self) -> Spread:
+        """The spread of rewards, see ``pool``."""
+        return self.pool(_reward)
+
+    def pool(self, value: Callable[[Trial], float]) -> Spread:
+        """The spread of a value, pooled over settings and contexts, with the noise check.
+
+        Where all of that is the same, the search must have seen the same, too, for the metric to be deterministic.
+        """
+        fresh = {cell: list(trials) for cell, trials in self._cells.items()}
+        noise: dict[tuple[bytes, bytes], list[Trial]] = {}
+        seen: dict[tuple[bytes, bytes], list[Trial]] = {cell: list(trials) for cell, trials in fresh.items()}
+        for trial in self.earlier:
+            cell = exact_key(trial.action), exact_key(trial.context)
+            if trial.phase in ("baseline", "noise"):
+                noise.setdefault(cell, []).append(trial)
+            if cell in seen and trial.cached_from is None:
+                seen[cell].append(trial)
+        found = pooled(_values([*fresh.values(), *noise.values()], value))
+        return found if found.variance > SLACK**2 else pooled(_values([*seen.values(), *noise.values()], value))
+
+    def typical(self, context: bytes) -> float:
+        """The median reward of the search in a context; over all where it never came."""
+        found = [trial for trial in self.earlier if trial.measured and trial.phase == "search"]
+        there = [_reward(trial) for trial in found if exact_key(trial.context) == context]
+        return median(there or [_reward(trial) for trial in found] or [0.0])
+
+    def advantage(self, action: bytes, other: bytes | None, context: bytes | None, first: int = 0) -> Estimate | None:
+        """How much better a setting is than another, or than what is typical where there is none; None if unknown."""
+        places = list(self.contexts) if context is None else [context]
+        parts: list[Estimate] = []
+        for place in places:
+            mine = self.rewards(action, place, first)
+            if not mine:
+                return None
+            if other is None:
+                one = self.spread.estimate(mine)
+                parts.append(Estimate(one.mean - self.typical(place), *_absolute(one)))
+                continue
+            theirs = self.rewards(other, place, first) or self.rewards(other, place)
+            if not theirs:
+                return None
+            parts.append(self.spread.difference(mine, theirs))
+        return combined(list(zip(self.weights([part.mean for part in parts], places), parts, strict=True)))
+
+    def weights(self, advantages: Sequence[float], places: Sequence[bytes]) -> list[float]:
+        """How much each context counts in a mean over all: by its draws, and of these only the worst ones if asked."""
+        if len(places) == 1:
+            return [1.0]
+        over = self.head.get("over_contexts", "mean")
+        left = 1.0 - (over["cvar"] if isinstance(over, Mapping) else float(over == "worst"))
+        left, found = max(left, SAME), [0.0] * len(places)
+        for at in sorted(range(len(places)), key=lambda at: advantages[at]):
+            found[at] = min(self.contexts[places[at]], max(left - math.fsum(found), 0.0))
+        return [weight / math.fsum(found) for weight in found]
+
+    def score(self, action: bytes, context: bytes | None) -> tuple[float, float]:
+        """The rank of a setting, the largest is the best: limits first, then the advantage."""
+        found = self.advantage(action, self.baseline if context is None else None, context)
+        places = self.contexts if context is None else [context]
+        measured = [trial for place in places for trial in self.trials(action, place) if trial.measured]
+        over = [fmean(_violation(self.objectives, trial) for trial in measured)] if measured else [math.inf]
+        return -over[0], -math.inf if found is None else found.mean
+
+    def is_better(self, action: bytes, other: bytes, context: bytes | None, comparisons: int = 1) -> bool:
+        """Whether a setting is better than another for sure."""
+        found = self.advantage(action, other, context)
+        return found is not None and found.interval(self.confidence, comparisons).low > 0
+
+    def is_same(self, action: bytes, other: bytes, context: bytes | None) -> bool:
+        """Whether two settings differ by next to nothing for sure."""
+        found, own = self.advantage(action, other, context), self.advantage(action, None, context)
+        if found is None or own is None:
+            return False
+        places = self.contexts if context is None else [context]
+        size = max(abs(fmean(self.rewards(action, place))) for place in places)
+        bounds = found.interval(self.confidence)
+        return max(abs(bounds.low), abs(bounds.high)) <= SAME * size
+
+    def changes(self, action: bytes) -> tuple[float, float]:
+        """How far a setting is from the baseline: changed knobs, then the distance on their scales."""
+        if self.baseline is None:
+            return 0.0, 0.0
+        one, two = self.values[action], self.values[self.baseline]
+        changed = [name for name in one if exact_key({"": one[name]}) != exact_key({"": two.get(name)})]
+        return len(changed), math.fsum(_gap(self.head["knobs"][name], one[name], two[name]) for name in changed)
+
+    def choose(self, actions: Iterable[bytes], context: bytes | None) -> bytes:
+        """The best setting, without failures if there is one; of a tie the one that is nearest to the baseline."""
+        some = list(actions)
+        whole = [action for action in some if not self.failed(action, context)] or some
+        best = max(whole, key=lambda action: self.score(action, context))
+        if self.baseline is None:
+            return best
+        limit = self.score(best, context)[0]
+        ties = [one for one in whole if self.score(one, context)[0] >= limit and not self.is_better(best, one, context)]
+        return min([best, *ties], key=self.changes)
+
+
+class Confirmation:
+    """Plans the confirmation from the journal alone. Pure and deterministic: the same trials give the same next block.
+
+    Args:
+        head: the journal's first record.
+        trials: every closed trial.
+        reserve: how many confirmation trials there may be.
+        seed: of the experiment; the order within a block follows from it.
+        policy: of the agent, if it has one: its choices are finalists.
+
+    Attributes:
+        finalists: the settings that entered the races in each context, by the context's key; without the baseline.
+        ended: why there is no next block; empty while there is one.
+    """
+
+    def __init__(
+        self,
+        head: Mapping[str, Any],
+        trials: Sequence[Trial],
+        reserve: int,
+        seed: int,
+        policy: PolicyTable | None = None,
+    ) -> None:
+        self._fresh = fresh = FreshSamples(head, trials)
+        self._reserve, self._seed = reserve, seed
+        self._entries = _entries(fresh, self._size(), policy)
+        self._races = {race: list(some) for race, some in self._entries.items()}
+        self._over: dict[bytes | None, str] = {}
+        self.finalists: Mapping[bytes, tuple[Action, ...]] = {
+            place: tuple(fresh.values[one] for one in self._alive(place)) for place in fresh.contexts
+        }
+        self.ended = ""
+        self._next = self._replay()
+
+    def next_block(self) -> list[tuple[Action, Context]]:
+        """What is missing of the current block, in its random order; empty when it is over."""
+        values = self._fresh.values
+        return [(values[action], values[context]) for action, context in self._next]
+
+    def _size(self) -> int:
+        """How many finalists the reserve can tell apart in each context; one if the metric is deterministic."""
+        before = self._fresh.upto({})
+        if before.spread.freedom and before.spread.variance <= SLACK**2:
+            return 1
+        each = self._reserve / len(before.contexts)
+        size = before.head.get("confirm", {}).get("max_finalists", 8)
+        while size > 1 and _race_cost(size, before.baseline is not None) > RACE * each:
+            size -= 1
+        return size
+
+    def _alive(self, context: bytes) -> list[bytes]:
+        return list(dict.fromkeys([*self._races.get(context, ()), *self._races.get(None, ())]))
+
+    def _cells(self) -> list[tuple[bytes, bytes]]:
+        always = [] if self._fresh.baseline is None else [self._fresh.baseline]
+        return [(one, place) for place in self._fresh.contexts for one in [*always, *self._alive(place)]]
+
+    def _replay(self) -> list[tuple[bytes, bytes]]:
+        """Walk through the blocks that the trials fill, deciding after each; what is missing of the last one."""
+        used, block, reported = 0, 0, 0
+        expected: dict[tuple[bytes, bytes], int] = {}
+        while not self.ended:
+            cells = self._cells()
+            used, block = used + len(cells), block + 1
+            if used > self._reserve or not any(self._races.values()):
+                self.ended = next(iter(self._over.values()), USED) if reported >= LEAST else USED
+                return []
+            for cell in cells:
+                expected[cell] = expected.get(cell, 0) + 1
+            missing = [cell for cell in cells if len(self._fresh.trials(*cell)) < expected[cell]]
+            if missing:
+                return sorted(missing, key=lambda cell: unit(self._seed, "confirm", block, repr(cell)))
+            fresh = self._fresh.upto(expected)
+            reported += all(len(some) < 2 for some in self._races.values())
+            for race in self._races:
+                self._races[race] = self._survivors(fresh, race, block)
+            if reported and self._is_known(fresh, reported):
+                self.ended = next(iter(self._over.values()), CLEAR)
+        return []
+
+    def _survivors(self, fresh: FreshSamples, race: bytes | None, block: int) -> list[bytes]:
+        """Those of a race that go on."""
+        some = self._races[race]
+        if len(some) < 2:
+            if any(fresh.failed(one, race) for one in some):  # another one that never failed takes its place
+                whole = [one for one in self._entries[race] if not fresh.failed(one, race)]
+                return [fresh.choose(whole, race)] if whole else some
+            return some
+        if block % RUNG:
+            return some
+        ranked = sorted(some, key=lambda one: (not fresh.failed(one, race), fresh.score(one, race)), reverse=True)
+        best, rest = ranked[0], ranked[1:]
+        if all(fresh.is_better(best, one, race, len(rest)) for one in rest):
+            self._over[race] = CLEAR
+            return [best]
+        if all(fresh.is_same(best, one, race) for one in rest):
+            self._over[race] = TIED
+            return [fresh.choose(some, race)]
+        kept = ranked[: math.ceil(len(ranked) / 2)]
+        return kept if len(kept) > 1 else [fresh.choose(some, race)]
+
+    def _is_known(self, fresh: FreshSamples, reported: int) -> bool:
+        """Whether the winners' means are so well known that more blocks would tell nothing."""
+        if fresh.spread.variance > SLACK**2 and reported < LEAST:
+            return False
+        for action, place in self._cells():
+            rewards = fresh.rewards(action, place, -reported)
+            found = fresh.spread.estimate(rewards).interval(fresh.confidence) if rewards else None
+            if found is not None and not max(found.high - found.mean, found.mean - found.low) <= SAME * abs(found.mean):
+                return False
+        return True
+
+
+def _entries(fresh: FreshSamples, size: int, policy: PolicyTable | None) -> dict[bytes | None, list[bytes]]:
+    """The settings that enter each race, by context; over all contexts (None) where there are several."""
+    found = Measurements(fresh.earlier, fresh.objectives)
+    for key in found.actions:
+        fresh.key(found.values[key])
+    pareto = [fresh.key(one.action) for one in best_among(found).pareto]
+    overall = [one for one in sorted(pareto or found.actions, key=found.order, reverse=True) if one != fresh.baseline]
+    if len(fresh.contexts) == 1:
+        chosen = _chosen(fresh, policy, next(iter(fresh.contexts)))
+        return {
+            next(iter(fresh.contexts)): list(dict.fromkeys([*chosen, *_thinned(overall, size, bool(pareto))]))[:size]
+        }
+    shared = _thinned(overall, max(1, size // 2), bool(pareto))
+    races: dict[bytes | None, list[bytes]] = {None: shared}
+    for place in fresh.contexts:
+        own = [*_chosen(fresh, policy, place), *_ranked(fresh, found, place)]
+        races[place] = [one for one in dict.fromkeys(own) if one not in (*shared, fresh.baseline)][
+            : max(size - len(shared), 0)
+        ]
+    return races
+
+
+def _ranked(fresh: FreshSamples, found: Measurements, place: bytes) -> list[bytes]:
+    """The settings measured in a context, best first; of a range's points by the draws near them."""
+    actions = [action for action in found.actions if found.measured(action, place)]
+    if actions:
+        return sorted(actions, key=lambda one: found.order(one, place), reverse=True)
+    near, _ = trials_at(fresh.earlier, fresh.values[place], domains_of(fresh.head))
+    there = Measurements(near, fresh.objectives)
+    return sorted(there.actions, key=there.order, reverse=True)
+
+
+def _chosen(fresh: FreshSamples, policy: PolicyTable | None, place: bytes) -> list[bytes]:
+    """The choice of the agent's policy in a context, unless it is the baseline."""
+    found = None if policy is None else policy.at(fresh.values[place], domains_of(fresh.head))
+    return [] if found is None or fresh.key(found.action) == fresh.baseline else [fresh.key(found.action)]
+
+
+def _thinned(some: Sequence[bytes], size: int, spaced: bool) -> list[bytes]:
+    """The first ones; of a Pareto set the first, and others evenly along it."""
+    if not spaced or len(some) <= size:
+        return list(some[:size])
+    return [some[at * len(some) // size] for at in range(size)]
+
+
+def _race_cost(size: int, baseline: bool) -> int:
+    """The trials in one context until a race of so many has a winner."""
+    cost = 0
+    while size > 1:
+        cost += RUNG * (size + baseline)
+        size = math.ceil(size / 2)
+    return cost
+
+
+def represented(head: Mapping[str, Any]) -> tuple[tuple[Context, float], ...]:
+    """The contexts in which settings are compared, with their weights."""
+    params = {name: EnvParam(domain(spec), spec.get("weights")) for name, spec in head.get("env_params", {}).items()}
+    return EnvParams(params).represented()
+
+
+def _reward(trial: Trial) -> float:
+    return min(max(trial.reward, -LARGEST), LARGEST)
+
+
+def _values(groups: Iterable[Sequence[Trial]], value: Callable[[Trial], float]) -> list[list[float]]:
+    return [[value(trial) for trial in group if trial.measured] for group in groups]
+
+
+def _violation(objectives: Sequence[Objective], trial: Trial) -> float:
+    return violation([one for one in objectives if one.metric in trial.metrics], trial.metrics)
+
+
+def _absolute(one: Estimate) -> tuple[float, float, int]:
+    return one.variance * (one.mean**2 if one.log else 1.0), one.freedom, one.count
+
+
+def _gap(spec: Mapping[str, Any], one: Any, two: Any) -> float:
+    """How far two values of a knob are apart; its whole scale is 1."""
+    knob = domain(spec)
+    if isinstance(knob, Range):
+        return abs(knob.position(float(one)) - knob.position(float(two)))
+    places = knob.index(one), knob.index(two)
+    return abs((places[0] or 0) - (places[1] or 0)) / max(knob.size - 1, 1)
