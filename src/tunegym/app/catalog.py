@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -181,6 +182,10 @@ def build_head(scenario: Scenario, experiment: Experiment, **more: Any) -> Head:
         repeats=experiment.repeats,
         objectives=[objective.as_dict() for objective in experiment.objectives],
         goals=dict(experiment.goals),
+        warmup=experiment.warmup,
+        baseline=None if experiment.baseline is None else dict(experiment.baseline),
+        confirm=asdict(experiment.confirm) if experiment.agent is not None and experiment.kind == "trials" else {},
+        over_contexts=None if experiment.over_contexts == "mean" else experiment.over_contexts,
         **more,
     )
 

@@ -116,8 +116,13 @@ def _headline(scenario: Scenario, experiment: Experiment) -> str:
     total, combinations = experiment.most_trials, experiment.space.size
     trials = counted(total, "trial") if total is not None else "trials until the budget ends"
     over = counted(combinations, "combination") if combinations is not None else "a continuous space"
-    width = f"{scenario.slots} at a time on {scenario.runner}, {counted(experiment.repeats, 'sample')} each"
+    width = f"{scenario.slots} at a time on {scenario.runner}, {_samples(experiment)} each"
     return f"{experiment.name}: {experiment.agent}, {trials} over {over}, {width}"
+
+
+def _samples(experiment: Experiment) -> str:
+    repeats = "1 or 2 samples" if experiment.repeats == "auto" else counted(experiment.repeats, "sample")
+    return f"{repeats} after {experiment.warmup} to warm up" if experiment.warmup else repeats
 
 
 def _budget_lines(experiment: Experiment) -> list[str]:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
 
-from tunegym.config.parameters import Parameters, environment, flattened, gather
+from tunegym.config.parameters import Parameters, environment, flattened, gather, setting
 from tunegym.config.problems import INSTEAD, Findings, Scope, kind, known, listed, shown
 from tunegym.config.schema import (
     LIVE_KEYS,
+    ConfirmTable,
+    CvarTable,
     ExperimentTable,
     MetricTable,
     ObjectiveTable,
@@ -34,11 +36,13 @@ from tunegym.tuning.model.scenario import (
     BUILTIN_METRICS,
     GOAL_OF_REWARD,
     Budget,
+    Confirm,
     Experiment,
     Goal,
     Keep,
     MetricSpec,
     Objective,
+    OverContexts,
     Penalties,
     PrunerSpec,
     aims,
@@ -54,6 +58,7 @@ _PARAMETER_KEYS = {"cmd_args", "extra_env_vars", "num_nodes", "dse_excluded_args
 _WORKLOAD_KEYS = _PARAMETER_KEYS | {"env_params", "metrics", "agent_metrics", "objectives", "isolate", "timeout_s"}
 _UNUSED_BY_PLAIN = ("agent", *BUDGETS, "stop_after_failures", "episode_steps", "objectives", "pruner", "agent_config")
 
+_REFUSED_BY_PLAIN = ("baseline", "enqueue", "confirm", "over_contexts")
 _Source: TypeAlias = Literal["regex", "json", "csv"]
 _SOURCES: tuple[_Source, ...] = ("regex", "json", "csv")
 _OPTIONS = {"match": "regex", "stream": "regex", "row": "csv"}
@@ -183,15 +188,19 @@ def read_jobs(entry: Entry) -> Draft:
     judged = [name for one in table.objectives or () if (name := one.get("metric"))]
     check_reward(entry, [*(table.agent_metrics or ()), *judged, *table.metrics, *BUILTIN_METRICS])
     tuner: Any = agent if driven else None
+    baseline, enqueue = _known_settings(entry, space, drawn, complete)
+    params = EnvParams(drawn, scope.seed)
+    ends = None if tuner is None else trait(tuner, "ends_after")(space)
+    contexts = len(params.represented()) if tuner is not None and trait(tuner, "plans_contexts") else 1
     built = Experiment(
         name=entry.name,
         workload=table.workload or "",
         workload_args=parameters.own,
         space=space,
-        env_params=EnvParams(drawn, scope.seed),
+        env_params=params,
         agent=(table.agent or DEFAULT_AGENT) if driven else None,
         agent_config=config if driven else None,
-        agent_ends_after=None if tuner is None else trait(tuner, "ends_after")(space),
+        agent_ends_after=None if ends is None else ends * contexts,
         agent_metrics=metrics,
         reward=table.agent_reward_function or (None if objectives else by_goal),
         objectives=objectives,
@@ -202,11 +211,16 @@ def read_jobs(entry: Entry) -> Draft:
         budget=budget_of(table) if driven else Budget(agent_steps=1),
         pruner=pruner if tuner is not None else None,
         timeout_s=typing.cast("float | None", table.timeout_s),
-        repeats=table.repeats,
+        repeats=typing.cast("int | Literal['auto']", table.repeats),
+        warmup=table.warmup,
         cache=table.cache == "on",
         keep=table.keep if isinstance(table.keep, Keep) else Keep(),
         isolate=table.isolate is not False,
         episode_steps=table.episode_steps,
+        baseline=baseline,
+        enqueue=enqueue,
+        confirm=_confirm(entry, driven),
+        over_contexts=_over_contexts(entry),
     )
     if built.pruner is not None and not findings.broken() & {"agent_metrics", "env_params", "metrics", "objectives"}:
         _check_pruned(built, built.pruner.kind, findings)
@@ -303,6 +317,57 @@ def _check_isolation(entry: Entry) -> None:
     elif not table.isolate and table.timeout_s is not None:
         what, hint = "without isolation no process can be ended", "remove timeout_s, or write isolate = true"
         findings.at("timeout_s").add(what, found=table.timeout_s, hint=hint)
+
+
+# baseline and confirmation --------------------------------------------------------------------------------------------
+
+
+def _known_settings(
+    entry: Entry, space: Space, drawn: Mapping[str, Any], complete: bool
+) -> tuple[dict[str, Any] | None, tuple[dict[str, Any], ...]]:
+    """The settings in use today, and those to try first. Knobs that these don't name are as in the former."""
+    table, findings = entry.table, entry.findings
+    if not space.knobs:
+        for key in _REFUSED_BY_PLAIN if complete and not table.env_params else ():
+            if key in entry.raw and key not in findings.broken() and entry.raw[key] != "off":
+                what = f"without a knob this is a plain job, which runs once: {key} means nothing"
+                findings.at(key).add(what, found=entry.raw[key], hint=f"remove {key}, or make a parameter a list")
+        return None, ()
+    if not complete or "env_params" in findings.broken():
+        return None, ()
+    others = dict.fromkeys(space.fixed, "fixed") | dict.fromkeys(drawn, "drawn by the environment")
+    baseline = None
+    if table.baseline is not None:
+        baseline = setting(table.baseline, space.knobs, others, {}, findings.at("baseline"))
+    enqueue = [
+        setting(one, space.knobs, others, baseline or {}, findings.at("enqueue").at(index))
+        for index, one in enumerate(table.enqueue or ())
+    ]
+    return baseline, tuple(enqueue)
+
+
+def _confirm(entry: Entry, driven: bool | None) -> Confirm:
+    given, findings = entry.table.confirm, entry.findings.at("confirm")
+    if not isinstance(given, dict):
+        return Confirm("off" if entry.scope.single_sbatch or not driven else given)
+    if entry.scope.single_sbatch:
+        what = "single_sbatch is for trials that are known in advance, and finalists are not"
+        findings.add(what, found=given, hint='write confirm = "off", or remove single_sbatch')
+    one = checked(ConfirmTable, given, findings)
+    return Confirm("on", one.share, one.max_finalists, one.confidence)
+
+
+def _over_contexts(entry: Entry) -> OverContexts:
+    given, findings = entry.table.over_contexts, entry.findings.at("over_contexts")
+    if "over_contexts" in entry.raw and not entry.table.env_params and not entry.findings.broken():
+        what = "there are no env_params, so there is one context only"
+        findings.add(what, found=given, hint="remove over_contexts, or name what varies in env_params")
+    if not isinstance(given, dict):
+        return given
+    if "cvar" not in given:
+        CvarTable.require("cvar", "a share of the worst contexts is missing", findings)
+    one = checked(CvarTable, given, findings)
+    return {"cvar": one.cvar or 0.0}
 
 
 # pruners --------------------------------------------------------------------------------------------------------------

@@ -36,6 +36,11 @@ MEANINGLESS = {
     "objectives": ("a live experiment is judged by its reward alone", "write an agent_reward_function instead"),
     "pruner": ("a step of a live server is not ended early", ""),
     "metrics": ("the metrics of a live server are the numbers in its info", "name them in agent_metrics"),
+    "warmup": ("a live server warms up in its reset", ""),
+    "baseline": ("a live experiment has no knobs, so there are no settings in use today", ""),
+    "enqueue": ("a live experiment has no knobs, so there are no settings to try first", ""),
+    "confirm": ("a live experiment is judged by its episodes, and nothing is confirmed", ""),
+    "over_contexts": ("a live experiment has no settings to compare over contexts", ""),
     "repeats": ("a step of a live server can't be repeated under the same conditions", ""),
     "cache": ("a live server has state, so its answers are not cached", ""),
     "keep": ("a step of a live server has no folder", "record says which steps are written down"),
@@ -48,7 +53,7 @@ MEANINGLESS = {
 }
 """Keys that mean nothing in a live experiment: why, and what to do besides removing them."""
 
-_HARMLESS: dict[str, Any] = {"repeats": 1, "cache": "off"}
+_HARMLESS: dict[str, Any] = {"repeats": 1, "warmup": 0, "cache": "off", "confirm": "off"}
 """Values that change nothing in a live experiment."""
 
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 from tunegym.config.problems import Components, Findings, kind, known, listed, shown
-from tunegym.config.schema import LIVE_KEYS, EnvParamTable, ExperimentTable, RangeTable, checked
+from tunegym.config.schema import LIVE_KEYS, ChoiceTable, EnvParamTable, ExperimentTable, RangeTable, checked
 from tunegym.core.errors import ObservationError
 from tunegym.core.text import did_you_mean
 from tunegym.tuning.model.space import Choice, EnvParam, Knob, Range
 from tunegym.tuning.model.trial import Observation
-from tunegym.tuning.model.values import INT64, counted, storable
+from tunegym.tuning.model.values import INT64, Scalar, counted, storable
 
 EXPERIMENT_KEYS = frozenset(ExperimentTable.model_fields) - {"name", "workload", "metrics", *LIVE_KEYS}
 """Keys that are no parameters: in ``cmd_args`` they would silently do nothing. A program may well have a
@@ -59,7 +59,7 @@ class Parameters:
             self.fixed[address] = value
             self.kinds[address] = "scalar"
             return
-        knob = _choice(value, findings) if isinstance(value, list) else _range(value, findings)
+        knob = _choice(value, findings) if isinstance(value, list) else _knob(value, findings)
         if knob is None:
             self.kinds[address] = "broken"
         elif isinstance(knob, Choice) and knob.size == 1:
@@ -105,7 +105,7 @@ def _walk(
         elif address in excluded:
             parameters.fixed[address] = value
             parameters.kinds[address] = "excluded"
-        elif not isinstance(value, dict) or _is_range(value):
+        elif not isinstance(value, dict) or _is_knob(value):
             parameters.put(address, value, below)
         elif not value:
             hint = "remove it, or name it in dse_excluded_args to keep it as a value"
@@ -121,7 +121,7 @@ def _variables(table: Mapping[str, Any], parameters: Parameters, findings: Findi
         if not _VARIABLE.match(name):
             allowed = "letters, digits and _, not beginning with a digit"
             below.add("this can't be an environment variable's name", found=name, allowed=allowed, hint="rename it")
-        elif isinstance(value, dict) and not _is_range(value):
+        elif isinstance(value, dict) and not _is_knob(value):
             what, allowed = "a table can't be an environment variable's value", "a scalar, a list or a range"
             below.add(what, found=value, allowed=allowed, hint=f'write for example {name} = "value"')
         else:
@@ -133,14 +133,22 @@ def _addresses(table: Mapping[str, Any], prefix: str) -> list[str]:
     addresses: list[str] = []
     for key, value in table.items():
         addresses.append(f"{prefix}{key}")
-        if isinstance(value, dict) and not _is_range(value):
+        if isinstance(value, dict) and not _is_knob(value):
             addresses += _addresses(value, f"{prefix}{key}.")
     return addresses
 
 
-def _is_range(value: Mapping[str, Any]) -> bool:
-    """Whether a table is meant as a range, if only by the numbers min and max. Any other is a nested table."""
-    return "low" in value or "high" in value or all(type(value.get(key)) in (int, float) for key in _BOUNDS)
+def _is_knob(value: Mapping[str, Any]) -> bool:
+    """Whether a table is meant as a range, if only by the numbers min and max, or as candidates with a default.
+
+    Any other is a nested table.
+    """
+    bounded = "low" in value or "high" in value or all(type(value.get(key)) in (int, float) for key in _BOUNDS)
+    return bounded or _is_choice(value)
+
+
+def _is_choice(value: Mapping[str, Any]) -> bool:
+    return value.keys() == {"values", "default"} and isinstance(value["values"], list)
 
 
 # lists and ranges -----------------------------------------------------------------------------------------------------
@@ -163,6 +171,75 @@ def _choice(values: list[Any], findings: Findings) -> Choice | None:
         else:
             seen.add((type(value), value))
     return Choice(tuple(values)) if len(findings.problems) == before else None
+
+
+def _knob(table: Mapping[str, Any], findings: Findings) -> Knob | None:
+    """The knob that a table describes, with its default, or None and problems."""
+    if _is_choice(table):
+        spec = checked(ChoiceTable, table, findings)
+        knob: Knob | None = _choice(spec.values, findings.at("values"))
+    else:
+        knob = _range(table, findings)
+    default = table.get("default")
+    if knob is None or default is None or (value := accepted(knob, default, findings.at("default"))) is None:
+        return knob if default is None else None
+    return replace(knob, default=value)
+
+
+def accepted(knob: Knob, value: object, findings: Findings) -> Scalar | None:
+    """``value`` as the knob has it, never the nearest one; None and a problem if it is none of the knob's."""
+    try:
+        found = knob.accept(value)
+    except ValueError as error:
+        what, same = str(error), []
+        if isinstance(knob, Choice):
+            what, same = "this is none of its candidates", [one for one in knob.values if str(one) == str(value)]
+            same = same or [one for one in knob.values if not isinstance(value, bool) and one == value]
+        hint = f"write {shown(same[0])}" if same else "use one of these, or add it there"
+        findings.add(what, found=value, allowed=knob.describe(), hint=hint)
+        return None
+    if found != value:
+        what = "this is between two values of the range"
+        findings.add(what, found=value, allowed=knob.describe(), hint=f"write {shown(found)}, or change the step")
+        return None
+    return found
+
+
+def setting(
+    table: Mapping[str, Any],
+    knobs: Mapping[str, Knob],
+    others: Mapping[str, str],
+    rest: Mapping[str, Any],
+    findings: Findings,
+) -> dict[str, Scalar]:
+    """A whole setting from a table of some knobs; the others come from ``rest``, else from the knobs' defaults.
+
+    ``others`` says of a parameter that is no knob what it is. With problems the setting must not be used.
+    """
+    given: dict[str, Any] = {}
+    for address, value in _leaves(table, knobs):
+        below = findings.under(address)
+        if address in knobs:
+            given[address] = accepted(knobs[address], value, below)
+        else:
+            what = f"{shown(address)} is {others[address]}" if address in others else "there is no such knob"
+            below.add(what, found=value, allowed=listed(knobs), hint=did_you_mean(address, knobs, "remove it"))
+    known = {name: knob.default for name, knob in knobs.items() if knob.default is not None} | {**rest} | given
+    missing = [name for name in knobs if name not in known]
+    if missing:
+        what = f"it says nothing of {listed(missing)}, and there is no default"
+        hint = f"add {missing[0]} = ..., or give the knob a default: {missing[0]} = {{ values = [...], default = ... }}"
+        findings.add(what, found=table, hint=hint)
+    return {name: known[name] for name in knobs if name in known}
+
+
+def _leaves(table: Mapping[str, Any], knobs: Mapping[str, Knob], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        address = f"{prefix}{key}"
+        if isinstance(value, dict) and any(name.startswith(f"{address}.") for name in knobs):
+            yield from _leaves(value, knobs, f"{address}.")
+        else:
+            yield address, value
 
 
 def _range(table: Mapping[str, Any], findings: Findings) -> Range | None:
@@ -272,6 +349,9 @@ def environment(
             below.add(f"{shown(address)} {what}", found=value, allowed=allowed, hint=hint)
         elif sort != "broken":
             domain = parameters.knobs.pop(address)
+            if domain.default is not None:
+                what, hint = "the environment draws it, so a default means nothing", "remove the default"
+                below.add(f"{shown(address)} has a default: {what}", found=domain.default, hint=hint)
             if spec.weights is not None:
                 _check_weights(spec.weights, domain, below.at("weights"))
             if spec.encoding is not None:

@@ -68,6 +68,14 @@ def _keep(value: str) -> Keep:
     return Keep(match[1], int(match[2] or 0))  # type: ignore[arg-type]
 
 
+def _repeats(value: int | str) -> int | str:
+    if isinstance(value, int) and value < 1:
+        raise ValueError("the value is out of bounds")
+    if isinstance(value, str) and value != "auto":
+        raise ValueError(_IMPOSSIBLE)
+    return value
+
+
 def recording(value: str) -> Recording:
     """What ``record`` asks for; raises ValueError for anything else."""
     match = _COUNTED.match(value)
@@ -115,6 +123,17 @@ _Table = Annotated[dict[str, Any], Says("a table", "write its keys below a [head
 _Metric = Annotated[dict[str, Any], Says("a table", "{ regex = 'time=([0-9.]+)' }")]
 _EnvParam = Annotated[dict[str, Any], Says("a table", "{ weights = [0.5, 0.5] }")]
 _Number = Annotated[int | float, Says("a number", "1")]
+_Value = Annotated[str | int | float | bool, Says("a single value", "1")]
+_Share = Annotated[float, Field(gt=0, lt=1), Says("a number above 0 and below 1", "0.2")]
+_Repeats = Annotated[int | str, AfterValidator(_repeats), Says('an integer of at least 1, or "auto"', "3")]
+_Confirm = Annotated[
+    Literal["auto", "off"] | dict[str, Any],
+    Says('"auto", "off", or a table of share, max_finalists and confidence', '"off"'),
+]
+_OverContexts = Annotated[
+    Literal["mean", "worst"] | dict[str, Any], Says('"mean", "worst" or { cvar = 0.9 }', '"worst"')
+]
+_Settings = Annotated[list[_Table] | None, Says("a list of tables", "[{ threads = 4 }]")]
 LIVE_KEYS = ("server", "step_timeout_s", "server_restarts", "record", "server_token_file")
 """The keys that only a live experiment has."""
 
@@ -174,7 +193,8 @@ class ExperimentTable(TomlTable):
     agent_reward_function: Annotated[str | None, Says("a reward's name, or module:function", '"identity"')] = None
     objectives: Annotated[list[_Table] | None, Says("a list of tables", '[{ metric = "time_s", goal = "min" }]')] = None
     timeout_s: _Duration | None = None
-    repeats: _Count = 1
+    repeats: _Repeats = 1
+    warmup: Annotated[int, Field(ge=0), Says("an integer of at least 0", "1")] = 0
     cache: Literal["on", "off"] = "on"
     keep: _Keep | None = None
     isolate: bool | None = None
@@ -192,6 +212,10 @@ class ExperimentTable(TomlTable):
     env_params: dict[str, _EnvParam] = {}
     metrics: dict[str, _Metric] = {}
     agent_config: _Table = {}
+    baseline: _Table | None = None
+    enqueue: _Settings = None
+    confirm: _Confirm = "auto"
+    over_contexts: _OverContexts = "mean"
 
 
 class MetricTable(TomlTable):
@@ -224,6 +248,27 @@ class EnvParamTable(TomlTable):
     draw: Literal["episode", "step"] = "episode"
 
 
+class ConfirmTable(TomlTable):
+    """``confirm`` as a table."""
+
+    share: _Share = 0.3
+    max_finalists: Annotated[int, Field(ge=1), Says("an integer of at least 1", "8")] = 8
+    confidence: Annotated[float, Field(ge=0.5, lt=1), Says("a number from 0.5 to below 1", "0.95")] = 0.95
+
+
+class CvarTable(TomlTable):
+    """``over_contexts`` as a table."""
+
+    cvar: _Share | None = None
+
+
+class ChoiceTable(TomlTable):
+    """A discrete knob with a default."""
+
+    values: list[Any] = []
+    default: _Value | None = None
+
+
 class RangeTable(TomlTable):
     """A continuous or integer knob."""
 
@@ -232,6 +277,7 @@ class RangeTable(TomlTable):
     dtype: Literal["int", "float"] | None = None
     log: bool = False
     step: _Number | None = None
+    default: _Number | None = None
 
 
 # from plain tables to checked ones ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from tunegym.tuning.model.scenario import Experiment, Objective, Scenario
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
 from tunegym.tuning.model.summary import Plan, Progress
-from tunegym.tuning.model.trial import Job, JobHandle, JobResult, Observation, OpenTrial, ReportCallback, Trial
+from tunegym.tuning.model.trial import SEARCH, Job, JobHandle, JobResult, Observation, OpenTrial, ReportCallback, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics
 
 if TYPE_CHECKING:
@@ -185,7 +185,14 @@ class TrialStore(Protocol):
     def hold(self, lane: int) -> int:
         """The lowest number that is neither used nor held by another lane. Asking again keeps it."""
 
-    def open(self, lane: int, context: Context, action: Action, weight_version: int | None = None) -> OpenTrial:
+    def open(
+        self,
+        lane: int,
+        context: Context,
+        action: Action,
+        weight_version: int | None = None,
+        phase: str = SEARCH,
+    ) -> OpenTrial:
         """Write down the decision for the lane's number, before anything runs. The number is used now."""
 
     def job_started(self, number: int, handle: JobHandle) -> None:

@@ -183,3 +183,25 @@ def test_drawn_value_is_a_candidate_with_weight(weights: list[float], seed: int)
 def test_malformed_descriptor_of_a_leaf(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ObsLeafDescriptor(**settings)
+
+
+def test_few_listed_contexts_are_all_represented() -> None:
+    assert EnvParams({}).represented() == (({}, 1.0),)
+    params = EnvParams(
+        {"load": EnvParam(Choice(("low", "high", "never")), (0.25, 0.75, 0.0)), "size": EnvParam(Choice((1, 2)))}
+    )
+    assert params.represented() == (
+        ({"load": "low", "size": 1}, 0.125),
+        ({"load": "low", "size": 2}, 0.125),
+        ({"load": "high", "size": 1}, 0.375),
+        ({"load": "high", "size": 2}, 0.375),
+    )
+
+
+@pytest.mark.parametrize("other", [Choice(tuple(range(13))), Range(1.0, 100.0, log=True)])
+def test_many_contexts_are_represented_by_spread_points(other: Choice | Range) -> None:
+    params = EnvParams({"load": EnvParam(Range(0.0, 6.0)), "other": EnvParam(other)})
+    found = params.represented()
+    assert [context["load"] for context, _ in found] == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
+    assert len({context["other"] for context, _ in found}) == 6
+    assert math.fsum(weight for _, weight in found) == pytest.approx(1.0)

@@ -11,7 +11,7 @@ from tests.conftest import no_space, raising
 from tests.tuning.stores.test_contract import closed
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, TimedOut
+from tunegym.tuning.model.trial import Failed, Measured, OpenTrial, TimedOut, Trial
 from tunegym.tuning.stores import journal as journal_module
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.trials import JournalStore
@@ -232,3 +232,29 @@ def test_reading_beside_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         path.write_bytes(whole * 100 + whole[:there])
         complete = there == len(whole) - 1  # only its end is missing
         assert sum(1 for _ in reader.records(path)) == (101 if complete else 100)
+
+
+def test_phase_and_warmup_are_recorded(journal: Journals, tmp_path: Path) -> None:
+    """A journal of the search alone looks as it always did."""
+    store = journal(tmp_path, baseline={"x": 2}, confirm={"mode": "auto"})
+    store.open(0, {}, {"x": 1})
+    store.open(1, {}, {"x": 2}, phase="confirm")
+    outcome = Measured(({"score": 1.0},))
+    store.close_trial(Trial(1, {}, {"x": 1}, outcome, 1.0, 0.1))
+    store.close_trial(Trial(2, {}, {"x": 2}, outcome, 1.0, 0.1, phase="confirm", warmup=({"score": 3.0},)))
+    store.close()
+    head, _, first, *_ = reader.records(store.path)
+    assert head["baseline"] == {"x": 2}
+    assert head["confirm"] == {"mode": "auto"}
+    assert not {"over_contexts", "warmup", "live"} & head.keys()
+    assert "phase" not in first
+    again = [trial for _, trial in journal(tmp_path, baseline={"x": 2}, confirm={"mode": "auto"}).recorded()]
+    assert [(trial.phase, trial.warmup) for trial in again] == [("search", ()), ("confirm", ({"score": 3.0},))]
+    past = reader.scan(store.path)
+    assert past.searched
+    assert past.after_search is not None
+
+
+def test_a_journal_without_a_word_on_confirmation_is_continued_without(journal: Journals, tmp_path: Path) -> None:
+    journal(tmp_path).close()
+    assert journal(tmp_path, confirm={"mode": "auto"}).head.confirm == {}

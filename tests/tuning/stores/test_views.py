@@ -39,14 +39,14 @@ def test_a_row_for_every_outcome(views: TrialViews, tmp_path: Path) -> None:
     views.add(trial(6, cached_from=1))
     views.close()
     assert (tmp_path / "trajectory.csv").read_text().splitlines()[1:] == [
-        "1,measured,false,-1.0,1,10,0.25,0.25",
-        "2,infeasible,false,-2.0,2,20,,0.25",
-        "3,failed,false,-3.0,3,30,,0.25",
-        "4,timed_out,false,-4.0,4,40,,0.25",
-        "5,cancelled,false,-5.0,5,50,,0.25",
-        "6,measured,true,-6.0,6,60,1.5,0.25",
+        "1,measured,false,-1.0,1,10,0.25,0.25,search",
+        "2,infeasible,false,-2.0,2,20,,0.25,search",
+        "3,failed,false,-3.0,3,30,,0.25,search",
+        "4,timed_out,false,-4.0,4,40,,0.25,search",
+        "5,cancelled,false,-5.0,5,50,,0.25,search",
+        "6,measured,true,-6.0,6,60,1.5,0.25,search",
     ]
-    assert (tmp_path / "env.csv").read_text().splitlines()[1:] == [f"{n},{n * 10}" for n in range(1, 7)]
+    assert (tmp_path / "env.csv").read_text().splitlines()[1:] == [f"{n},{n * 10},search" for n in range(1, 7)]
 
 
 def rows(folder: Path) -> list[list[str]]:

@@ -62,6 +62,7 @@ class _Agent:
         kinds: the kinds of experiment (``trials``, ``live``) that run under this agent's name, each with the reference
             of the class that drives it; None for this class itself. See ``driver``.
         supports_variable_environment: whether the agent handles env_params.
+        plans_contexts: whether it tries its settings in every represented context, instead of the drawn one.
         finite: whether it ends by itself and needs no budget.
         failure: why ``run`` returned non-zero, in a sentence; if it knows.
         failure_hint: what to do about it, if known.
@@ -71,6 +72,7 @@ class _Agent:
     Config: ClassVar[Any] = LiveConfig
     kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": None}
     supports_variable_environment: ClassVar[bool] = False
+    plans_contexts: ClassVar[bool] = False
     finite: ClassVar[bool] = False
     failure: str | None = None
     failure_hint: str | None = None

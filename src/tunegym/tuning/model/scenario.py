@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.space import Choice, EnvParams, Space
-from tunegym.tuning.model.values import Metrics
+from tunegym.tuning.model.values import Action, Metrics
 
 BUILTIN_METRICS = ("duration_s", "cpu_s", "max_rss_mb")
 """Metrics that every process has: costs, so less is better unless the scenario says otherwise."""
@@ -105,6 +105,20 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirm:
+    """The confirmation of the finalists at the end of a search."""
+
+    mode: Literal["auto", "on", "off"] = "auto"  # ``auto`` leaves it out of a search that is too short for it
+    share: float = 0.3  # of the trials, at most
+    max_finalists: int = 8
+    confidence: float = 0.95  # of intervals
+
+
+OverContexts: TypeAlias = Literal["mean", "worst"] | Mapping[str, float]
+"""How the advantages of a setting within each context become one number; ``{"cvar": q}`` is the mean of the worst."""
+
+
+@dataclass(frozen=True, slots=True)
 class PrunerSpec:
     """The pruner of an experiment, and its settings."""
 
@@ -190,7 +204,10 @@ class Experiment:
     penalties: Penalties = field(default_factory=Penalties)
     budget: Budget = field(default_factory=Budget)
     timeout_s: float | None = None
-    repeats: int = 1
+    repeats: int | Literal["auto"] = (
+        1  # samples of a trial; ``auto`` takes a second one where it may change the ranking
+    )
+    warmup: int = 0  # samples before these that don't count
     cache: bool = True
     keep: Keep = field(default_factory=Keep)
     isolate: bool = True
@@ -199,6 +216,10 @@ class Experiment:
     pruner: PrunerSpec | None = None  # ends hopeless trials early; None for none
     episode_steps: int = 1  # trials in an episode of the Gymnasium environment
     live: LiveSpec | None = None  # the server that answers instead of jobs; None for an experiment that runs jobs
+    baseline: Action | None = None  # the settings in use today
+    enqueue: tuple[Action, ...] = ()  # settings to try first
+    confirm: Confirm = field(default_factory=Confirm)
+    over_contexts: OverContexts = "mean"
 
     @property
     def most_trials(self) -> int | None:
@@ -210,6 +231,11 @@ class Experiment:
     def kind(self) -> str:
         """``live`` if a server answers each step, else ``trials``."""
         return "trials" if self.live is None else "live"
+
+    @property
+    def most_samples(self) -> int:
+        """The largest number of samples that a trial takes, warm-up included."""
+        return self.warmup + (2 if self.repeats == "auto" else self.repeats)
 
     @property
     def judged_metric(self) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Any, Literal, TypeAlias
 
 from tunegym.core.errors import ActionError
@@ -21,6 +21,7 @@ class Choice:
     """A discrete knob: an ordered list of at least one candidate, all different by type and value."""
 
     values: tuple[Scalar, ...]
+    default: Scalar | None = None  # the candidate in use today, for a baseline that doesn't say
 
     @cached_property
     def _index(self) -> dict[tuple[type, Scalar], int]:
@@ -75,6 +76,7 @@ class Range:
     dtype: Literal["int", "float"] = "float"
     log: bool = False
     step: int | float | None = None
+    default: Scalar | None = None  # the value in use today, for a baseline that doesn't say
 
     @property
     def size(self) -> int | None:
@@ -256,13 +258,30 @@ class EnvParam:
 
     def draw(self, seed: int, name: str, number: int) -> Scalar:
         """Draw the value of trial ``number``. It depends on these three arguments and nothing else."""
-        u = unit(seed, "env_params", name, number)
+        return self.from_unit(unit(seed, "env_params", name, number))
+
+    def from_unit(self, u: float) -> Scalar:
+        """Map ``u`` in [0, 1) to a value, by the weights."""
         if self.weights is None:
             return self.domain.from_unit(u)
         assert isinstance(self.domain, Choice)
         edges = self._edges
         index = bisect_right(edges, u * edges[-1])
         return self.domain.values[min(index, len(edges) - 1)]
+
+    def candidates(self) -> list[tuple[Scalar, float]] | None:
+        """The values that can be drawn, each with its share; None for a range."""
+        if not isinstance(self.domain, Choice):
+            return None
+        weights = self.weights or (1.0,) * self.domain.size
+        total = math.fsum(weights)
+        return [(value, weight / total) for value, weight in zip(self.domain.values, weights, strict=True) if weight]
+
+
+MOST_REPRESENTED = 12
+POINTS = 6
+GOLDEN = 0.6180339887
+"""Settings are compared in at most so many contexts; where there are more, in a few points."""
 
 
 @dataclass(frozen=True)
@@ -279,6 +298,29 @@ class EnvParams:
     def vary_in_episodes(self) -> bool:
         """Whether a parameter is drawn for each step of an episode."""
         return any(param.every_step for param in self.params.values())
+
+    def represented(self) -> tuple[tuple[dict[str, Scalar], float], ...]:
+        """The contexts in which settings are compared, with weights that sum to 1: every one, or a few spread points.
+
+        All combinations where they are few and listed; else points of a low-discrepancy sequence through the draws.
+        """
+        each = [param.candidates() for param in self.params.values()]
+        if all(each) and math.prod(len(one or ()) for one in each) <= MOST_REPRESENTED:
+            chosen = product(*(one or () for one in each))
+            return tuple(
+                ({name: value for name, (value, _) in zip(self.params, one, strict=True)}, math.prod(w for _, w in one))
+                for one in chosen
+            )
+        return tuple(
+            (
+                {
+                    name: param.from_unit(((at + 0.5) / POINTS + place * GOLDEN) % 1.0)
+                    for place, (name, param) in enumerate(self.params.items())
+                },
+                1.0 / POINTS,
+            )
+            for at in range(POINTS)
+        )
 
     def context(self, number: int) -> dict[str, Scalar]:
         """The context of trial ``number``, the same in any process and at any width."""

@@ -215,6 +215,9 @@ def outcome_of(status: str, reason: str, samples: list[dict[str, float]]) -> Out
 
 # trials -----------------------------------------------------------------------------------------------
 
+SEARCH, BASELINE, NOISE, CONFIRM = PHASES = ("search", "baseline", "noise", "confirm")
+"""What a trial is for: an agent's search, the settings in use today, the noise check, the finalists' confirmation."""
+
 Reports: TypeAlias = tuple[tuple[int, float], ...]
 """Intermediate values of one trial by step, in the order in which they were reported."""
 
@@ -227,6 +230,7 @@ class OpenTrial:
     context: Context
     action: Action
     weight_version: int | None = None  # of the policy that chose the action, if its agent counts them
+    phase: str = SEARCH  # one of ``PHASES``
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +248,8 @@ class Trial:
     reports: Reports = ()  # the intermediate values (step, value) that it reported while it ran, in order
     nodes: tuple[str, ...] = ()  # where its jobs ran, one entry for each attempt; empty on this machine
     weight_version: int | None = None  # as in ``OpenTrial``
+    phase: str = SEARCH  # as in ``OpenTrial``
+    warmup: tuple[Metrics, ...] = ()  # samples before those of the outcome, which don't count
 
     @property
     def status(self) -> str:

@@ -39,7 +39,18 @@ logger = logging.getLogger(__name__)
 
 FSYNC_S = 1.0
 _APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-_SAME = ("experiment", "seed", "agent", "knobs", "env_params", "metrics", "repeats", "objectives", "goals", "live")
+_SAME = (
+    "experiment",
+    "seed",
+    "agent",
+    "knobs",
+    "env_params",
+    "metrics",
+    "repeats",
+    "objectives",
+    "goals",
+    *records.UNSET,
+)
 
 
 class JournalFile:
@@ -246,8 +257,10 @@ def _agreed(past: reader.Journal, head: Head, path: Path) -> Head:
     if past.kind != kind:
         raise StoreError(f"{path} belongs to an experiment of the kind {past.kind}, not {kind}", hint="start a new run")
     now = orjson.loads(orjson.dumps(asdict(head)))  # tuples and lists are the same in a journal
-    before = {"live": {}, **past.head}
-    for key in _SAME:
+    before = {**records.UNSET, **past.head}
+    if "confirm" not in past.head:  # of a version that confirmed nothing
+        now["confirm"] = {}
+    for key in (*_SAME, *records.UNSET):
         if exact_key({key: before.get(key)}) != exact_key({key: now[key]}):
             raise StoreError(
                 f"{path} was written with another `{key}`: {before.get(key)!r}, now {now[key]!r}",

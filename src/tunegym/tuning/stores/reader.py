@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import orjson
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.trial import Episode, EpisodeEnd, JobHandle, OpenTrial, Trial
+from tunegym.tuning.model.trial import SEARCH, Episode, EpisodeEnd, JobHandle, OpenTrial, Trial
 from tunegym.tuning.model.values import Context
 from tunegym.tuning.stores.records import (
     VERSION,
@@ -29,6 +29,7 @@ from tunegym.tuning.stores.records import (
     closed_trial,
     is_record,
     numeric,
+    opened_trial,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Journal:
     # of trials
     open: dict[int, tuple[OpenTrial, float]] = field(default_factory=dict)  # with the time of day of its opening
     used: set[int] = field(default_factory=set)
+    searched: bool = False  # whether there is a trial of the search
+    after_search: Record | None = None  # the session that began the first trial after the search; None before that
     closed: int = 0
     statuses: Counter[str] = field(default_factory=Counter)  # of steps, too; lost ones count as ``cancelled``
 
@@ -109,8 +112,8 @@ class Journal:
             case "end":
                 return SessionMark(record)
             case "open":
-                chosen = dict(record["context"]), dict(record["action"]), record.get("weight_version")
-                trial = OpenTrial(record["number"], *chosen)
+                trial = opened_trial(record)
+                self._note_phase(trial.phase)
                 self.used.add(trial.number)
                 self.open[trial.number] = trial, record.get("at", 0.0)
             case "close":
@@ -129,6 +132,12 @@ class Journal:
             case "steps":
                 return self._note_steps(record)
         return None
+
+    def _note_phase(self, phase: str) -> None:
+        if phase == SEARCH:
+            self.searched, self.after_search = True, None
+        elif self.searched and self.after_search is None:
+            self.after_search = self.sessions[-1]
 
     def _note_close(self, record: Record) -> ClosedTrial:
         number, at = record["number"], record.get("at", 0.0)

@@ -25,11 +25,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tunegym.core.text import printable
-from tunegym.tuning.model.trial import Measured, OpenTrial, Trial, outcome_of
+from tunegym.tuning.model.trial import SEARCH, Measured, OpenTrial, Trial, outcome_of
 
 VERSION = 2
 
 Record = dict[str, Any]
+
+
+UNSET: dict[str, Any] = {"live": {}, "warmup": 0, "baseline": None, "confirm": {}, "over_contexts": None}
+"""Keys of a head that are there only when they are set."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,16 @@ class Head:
     knobs: dict[str, Any]  # knobs, env_params: their specs by address
     env_params: dict[str, Any]
     metrics: list[str]  # the names that have a column in the CSV view
-    repeats: int = 1
+    repeats: int | str = 1
     # the directions of metrics, as plain data; empty where only the reward counts
     objectives: list[dict[str, Any]] = field(default_factory=list)
     goals: dict[str, str] = field(default_factory=dict)  # ``min`` or ``max`` by metric, where a direction is known
     # which steps of a live experiment are recorded; empty for one that runs jobs
     live: dict[str, Any] = field(default_factory=dict)
+    warmup: int = 0
+    baseline: dict[str, Any] | None = None  # the settings in use today
+    confirm: dict[str, Any] = field(default_factory=dict)  # as plain data; empty where nothing is confirmed
+    over_contexts: Any = None  # None for the mean
 
 
 @dataclass(frozen=True)
@@ -65,10 +73,25 @@ class SessionRecord:
 
 def head_record(head: Head, at: float) -> Record:
     """The first line."""
-    described = asdict(head)
-    if not head.live:
-        del described["live"]
+    described = {key: value for key, value in asdict(head).items() if key not in UNSET or value != UNSET[key]}
     return {"record": "head", "version": VERSION, "at": at, **described}
+
+
+def open_record(trial: OpenTrial, at: float, since: float) -> Record:
+    """The line that writes a decision down."""
+    record: Record = {"record": "open", "number": trial.number, "at": at, "since": since}
+    record |= {"context": trial.context, "action": trial.action}
+    if trial.weight_version is not None:
+        record["weight_version"] = trial.weight_version
+    if trial.phase != SEARCH:
+        record["phase"] = trial.phase
+    return record
+
+
+def opened_trial(record: Record) -> OpenTrial:
+    """The trial that an ``open`` record begins."""
+    chosen = dict(record["context"]), dict(record["action"]), record.get("weight_version")
+    return OpenTrial(record["number"], *chosen, record.get("phase", SEARCH))
 
 
 def close_record(trial: Trial, at: float, since: float, opened: bool) -> Record:
@@ -93,6 +116,8 @@ def close_record(trial: Trial, at: float, since: float, opened: bool) -> Record:
         record["reports"] = trial.reports
     if trial.nodes:
         record["nodes"] = trial.nodes
+    if trial.warmup:
+        record["warmup"] = trial.warmup
     if not opened:
         record["context"] = trial.context
     return record
@@ -100,7 +125,10 @@ def close_record(trial: Trial, at: float, since: float, opened: bool) -> Record:
 
 def closed_trial(record: Record, opened: OpenTrial) -> Trial:
     """The trial that a ``close`` record ends."""
-    samples = [{name: numeric(value) for name, value in sample.items()} for sample in record.get("samples", ())]
+    samples, warmup = (
+        [{name: numeric(value) for name, value in sample.items()} for sample in record.get(key, ())]
+        for key in ("samples", "warmup")
+    )
     return Trial(
         number=record["number"],
         context=opened.context,
@@ -112,6 +140,8 @@ def closed_trial(record: Record, opened: OpenTrial) -> Trial:
         reports=tuple((step, numeric(value)) for step, value in record.get("reports", ())),
         nodes=tuple(record.get("nodes", ())),
         weight_version=opened.weight_version,
+        phase=opened.phase,
+        warmup=tuple(warmup),
     )
 
 

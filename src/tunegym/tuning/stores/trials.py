@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.trial import Cancelled, JobHandle, OpenTrial, Trial
+from tunegym.tuning.model.trial import SEARCH, Cancelled, JobHandle, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context
 from tunegym.tuning.stores import reader, records
 from tunegym.tuning.stores.journal import JournalFile
@@ -50,12 +50,17 @@ class JournalStore(JournalFile):
             number = self._lane_numbers[lane] = next(self._free)
         return number
 
-    def open(self, lane: int, context: Context, action: Action, weight_version: int | None = None) -> OpenTrial:
+    def open(
+        self,
+        lane: int,
+        context: Context,
+        action: Action,
+        weight_version: int | None = None,
+        phase: str = SEARCH,
+    ) -> OpenTrial:
         """Write a decision down, then use its number."""
-        trial = OpenTrial(self.hold(lane), context, action, weight_version)
-        now = {"at": self.wall(), "since": self.since()}
-        record = {"record": "open", "number": trial.number, **now, "context": context, "action": action}
-        self.append(record if weight_version is None else {**record, "weight_version": weight_version})
+        trial = OpenTrial(self.hold(lane), context, action, weight_version, phase)
+        self.append(records.open_record(trial, self.wall(), self.since()))
         del self._lane_numbers[lane]
         self._used.add(trial.number)
         self.highest = max(self.highest, trial.number)

@@ -96,8 +96,9 @@ class TrialViews:
             *(f"observation.{name}" for name in metrics),
             "duration_s",
             *(["nodes"] if nodes else []),
+            "phase",
         ]
-        self._files.append(line(columns), line(["step", *env_params]))
+        self._files.append(line(columns), line(["step", *env_params, "phase"]))
         self.flush()
 
     def add(self, trial: Trial) -> None:
@@ -140,8 +141,9 @@ class TrialViews:
             *[metrics.get(name, "") for name in self._metrics],
             round(trial.duration_s, 6),
             *([" ".join(trial.nodes)] if self._nodes else []),
+            trial.phase,
         ]
-        return line(row), line([trial.number, *drawn])
+        return line(row), line([trial.number, *drawn, trial.phase])
 
 
 def line(cells: Sequence[Any]) -> str:

@@ -60,7 +60,7 @@ class CommandWorkload(Fingerprinted):
         folder = os.path.abspath(folder)  # noqa: PTH100
         values = {**parameters, "scenario_dir": str(self._scenario_dir), "trial_dir": folder, "step": number}
         return CommandJob(
-            name=f"{number}.{repeat}" if self._experiment.repeats > 1 else str(number),
+            name=f"{number}.{repeat}" if self._experiment.most_samples > 1 else str(number),
             folder=folder,
             env={variable: plain(parameters[address]) for address, variable in self._variables},
             shell=self._experiment.workload_args.get("shell"),

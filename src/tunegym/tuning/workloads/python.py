@@ -86,7 +86,7 @@ class PythonWorkload(Fingerprinted):
         given = {"trial_dir": folder, "scenario_dir": str(self._scenario_dir), "step": number}
         arguments.update((name, given[name]) for name in self._given)
         return CallJob(
-            name=f"{number}.{repeat}" if self._experiment.repeats > 1 else str(number),
+            name=f"{number}.{repeat}" if self._experiment.most_samples > 1 else str(number),
             folder=folder,
             target=self._target,
             arguments=arguments,

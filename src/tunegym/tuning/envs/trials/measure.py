@@ -11,7 +11,7 @@ import logging
 import math
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import heappush, heappushpop
 from typing import Any
@@ -20,7 +20,10 @@ from tunegym.core.text import printable
 from tunegym.tuning.model.scenario import Experiment, violation
 from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.trial import (
+    BASELINE,
+    CONFIRM,
     FAILURES,
+    SEARCH,
     Failed,
     Measured,
     OpenTrial,
@@ -38,7 +41,8 @@ from tunegym.tuning.ports import MetricError, Pruner, Runner, TrialStore, Worklo
 class Measurement:
     """Measures open trials of one experiment. ``measure`` may be called from several threads.
 
-    ``nodes`` has the nodes that a trial's jobs ran on, by number, until someone takes them out.
+    ``nodes`` has the nodes that a trial's jobs ran on, by number, until someone takes them out; ``warmups`` its samples
+    that don't count. With ``repeats = "auto"``, ``doubtful`` says whether a second sample may change the ranking.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class Measurement:
         store: TrialStore,
         prune: PruneWatch,
         trials: str,
+        doubtful: Callable[[OpenTrial, Metrics], bool] = lambda *_: False,
     ) -> None:
         self._workload = workload
         self._runner = runner
@@ -57,31 +62,46 @@ class Measurement:
         self._trials = trials
         self._metrics = experiment.agent_metrics
         self._repeats = experiment.repeats
+        self._warmup = experiment.warmup
+        self._several = experiment.most_samples > 1
+        self._doubtful = doubtful
         self._parameters = experiment.parameters
         self.nodes: dict[int, tuple[str, ...]] = {}
+        self.warmups: dict[int, tuple[Metrics, ...]] = {}
 
     def measure(self, trial: OpenTrial) -> Outcome | None:
         """The trial's outcome; None if the run was stopped before there was one."""
         parameters = self._parameters(trial.action, trial.context)
-        folder, several = f"{self._trials}/{trial.number:06d}", self._repeats > 1
+        folder = f"{self._trials}/{trial.number:06d}"
         samples: list[Metrics] = []
-        for repeat in range(1, self._repeats + 1):
-            sample = self._sample(trial, repeat, parameters, f"{folder}/repeat-{repeat}" if several else folder)
-            if isinstance(sample, Mapping):
-                samples.append(sample)
-            elif sample is None or not several:
-                return sample
-            else:
-                return type(sample)(f"repeat {repeat} of {self._repeats}: {sample.reason}")
-        return Measured(tuple(samples))
+        while len(samples) < self._warmup + self._wanted(trial, samples[self._warmup :]):
+            at, warm = len(samples) + 1, len(samples) < self._warmup
+            place, most = (at, self._warmup) if warm else (at - self._warmup, self._repeats)
+            where = f"{folder}/{'warmup' if warm else 'repeat'}-{place}" if self._several else folder
+            sample = self._sample(trial, at, parameters, where)
+            if sample is None:
+                return None
+            if not isinstance(sample, Mapping):
+                of = f"{'warm-up' if warm else 'repeat'} {place}{'' if most == 'auto' else f' of {most}'}: "
+                return type(sample)(f"{of if warm or most != 1 else ''}{sample.reason}")
+            samples.append(sample)
+            if warm:
+                self.warmups[trial.number] = tuple(samples)
+        return Measured(tuple(samples[self._warmup :]))
+
+    def _wanted(self, trial: OpenTrial, samples: Sequence[Metrics]) -> int:
+        if self._repeats != "auto":
+            return self._repeats
+        return 2 if len(samples) == 2 or (samples and self._doubtful(trial, samples[0])) else 1
 
     def _sample(
-        self, trial: OpenTrial, repeat: int, parameters: Mapping[str, Any], folder: str
+        self, trial: OpenTrial, at: int, parameters: Mapping[str, Any], folder: str
     ) -> Metrics | Failed | TimedOut | Pruned | None:
         number = trial.number
-        job = self._workload.plan(number, repeat, parameters, folder)
+        job = self._workload.plan(number, at, parameters, folder)
         started = partial(self._store.job_started, number)
-        if job.reports and repeat == 1:  # later repeats are of a setting that was not pruned
+        # Later repeats are of a setting that was not pruned; the other phases' trials never are.
+        if job.reports and at == self._warmup + 1 and trial.phase == SEARCH:
             result = self._runner.run(job, started, self._prune.watch(trial))
         else:
             result = self._runner.run(job, started)
@@ -131,13 +151,18 @@ class MeasurementCache:
         self._waiting: dict[bytes, list[OpenTrial]] = {}
 
     @staticmethod
+    def serves(trial: OpenTrial | Trial) -> bool:
+        """Whether a trial may use the cache: the noise check and the confirmation want new measurements."""
+        return trial.phase in (SEARCH, BASELINE)
+
+    @staticmethod
     def key(trial: OpenTrial | Trial) -> bytes:
         """The key of a trial in the cache."""
         return exact_key(trial.action, trial.context)
 
     def remember(self, trial: Trial) -> None:
         """Take in a trial of an earlier session."""
-        if isinstance(trial.outcome, Measured) and trial.cached_from is None:
+        if isinstance(trial.outcome, Measured) and trial.cached_from is None and self.serves(trial):
             self._hits.setdefault(self.key(trial), (trial.number, trial.outcome))
 
     def find(self, key: bytes) -> tuple[int, Measured] | None:
@@ -168,6 +193,7 @@ class FolderKeeper:
         self._recurring = [name for name, one in experiment.env_params.params.items() if isinstance(one.domain, Choice)]
         self._trials = trials
         self._best: dict[bytes, list[tuple[float, float, int]]] = {}
+        self._shown: set[bytes] = set()  # finalists in a context that have a folder
 
     def closed(self, trial: Trial, *, past: bool = False) -> None:
         """Decide about a trial's folder. What an earlier session kept, ``auto`` leaves until a better trial comes."""
@@ -182,6 +208,11 @@ class FolderKeeper:
             return [] if self._keep.kind == "failed" or (auto and trial.status in FAILURES) else [number]
         if self._keep.kind in ("failed", "none") or trial.cached_from is not None:
             return [number]
+        if auto and trial.phase != SEARCH:
+            place = exact_key(trial.action, trial.context)
+            shown = place in self._shown or trial.phase not in (BASELINE, CONFIRM)
+            self._shown.add(place)
+            return [number] if shown else []
         place = exact_key({name: trial.context[name] for name in self._recurring}) if auto else b""
         best = self._best.setdefault(place, [])
         # Settings that keep the limits come first; of equals the earlier one stays.
