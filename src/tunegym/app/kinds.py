@@ -27,14 +27,18 @@ from tunegym.app.server import build_host, check_injected, known_token
 from tunegym.core.processes import end_leftovers
 from tunegym.core.stop import Stop
 from tunegym.core.text import escaped
-from tunegym.tuning.answers.certainty import reward_metric
+from tunegym.tuning.answers.answer import reward_metric
+from tunegym.tuning.answers.recommendation import PolicyTable
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
+from tunegym.tuning.envs.trials.phases import Phases
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Plan, Progress
-from tunegym.tuning.model.values import masked, number
+from tunegym.tuning.model.trial import SEARCH
+from tunegym.tuning.model.values import masked, number, pairs
 from tunegym.tuning.ports import Kind, Listener, Runner, Session
 from tunegym.tuning.reports.trials import reached
+from tunegym.tuning.stores.records import head_record
 from tunegym.tuning.stores.steps import StepStore
 from tunegym.tuning.stores.trials import JournalStore
 
@@ -59,6 +63,15 @@ class OpenSession:
     def recover(self) -> None:
         """Finish or record what earlier sessions left open."""
         self.env.take_over()
+
+    def prepare(self) -> bool:
+        """Nothing comes before the agent."""
+        return True
+
+    def conclude(self, policy: PolicyTable | None) -> str | None:
+        """Nothing comes after the agent."""
+        del policy
+        return None
 
     def settle(self, *, interrupted: bool) -> None:
         """End running jobs and servers. Interrupted, open trials stay open for a resume."""
@@ -91,16 +104,28 @@ class TrialSession(OpenSession):
     def __init__(self, env: TrialEngine, store: JournalStore, runner: Runner, resources: contextlib.ExitStack) -> None:
         super().__init__(env, store, resources)
         self._runner = runner
+        self._phases = Phases(env, store, head_record(store.head, 0.0)) if self.experiment.agent is not None else None
+
+    def prepare(self) -> bool:
+        """Measure the baseline, the noise, and what is to be tried first."""
+        return self._phases is None or self._phases.start()
+
+    def conclude(self, policy: PolicyTable | None) -> str | None:
+        """Confirm the finalists."""
+        return None if self._phases is None else self._phases.finish(policy)
 
     def progress(self) -> Progress:
         """Trials by status, and the best so far."""
         tally, statuses = self.env.tally, self.env.tally.statuses
         shown = {"failed": _failures(statuses, tally.failure), "cached": str(tally.cached)}
         shown |= {status: str(statuses[status]) for status in ("infeasible", "pruned") if statuses[status]}
-        if tally.best is not None and self.experiment.agent is not None:
+        if (best := tally.best) is not None and self.experiment.agent is not None:
             one = self.experiment
             metric = reward_metric(one.agent_metrics, one.objectives, {"agent_reward_function": one.reward})
-            shown["best"] = reached(tally.best, metric, one.goals)
+            there = f" at {pairs(best.context)}" if best.context else ""
+            shown["best"] = f"{reached(best, metric, one.goals)}{there}"
+        if tally.phase != SEARCH:
+            shown["phase"] = tally.phase
         if waiting := getattr(self._runner, "waiting", ""):
             shown["waiting"] = waiting
         return Progress(tally.done, "", statuses["measured"], self.env.budget.elapsed_s, shown)

@@ -86,6 +86,7 @@ def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> lis
         space=experiment.space,
         objectives=experiment.objectives,
         slots=1,
+        first=1,
         history=tuple,
         context=experiment.env_params.context,
         exhausted=lambda _lane=0: "this is a dry run",

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import re
 import threading
 import time
 import traceback
@@ -27,7 +29,7 @@ from tunegym.core.files import dump_toml, write_atomic
 from tunegym.core.stop import Stop
 from tunegym.core.text import printable
 from tunegym.tuning.agents import policies
-from tunegym.tuning.model.scenario import Experiment, Scenario
+from tunegym.tuning.model.scenario import Experiment, Scenario, aims
 from tunegym.tuning.model.trial import Cancelled, OpenTrial, Trial
 from tunegym.tuning.model.values import Context, counted
 from tunegym.tuning.ports import Agent, Session
@@ -42,6 +44,7 @@ from tunegym.tuning.workloads.fingerprint import FILE_PART
 logger = logging.getLogger(__name__)
 
 INTERRUPTED = 130
+_TIME = re.compile(r"(?:^|_)(?:[mun]?s|secs?|seconds|time|duration|latency)$")
 Source = str | Path | Mapping[str, Any] | Scenario
 
 
@@ -291,6 +294,7 @@ def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop, server: An
     """Drive every experiment in ``folder``, whose lock the caller holds. The code is that of ``run``."""
     for warning in scenario.warnings:
         logger.warning("%s", warning)
+    _warn_of_slots(scenario)
     watch.run_started(scenario, folder)
     with contextlib.suppress(OSError):
         (folder / FAILURE).unlink()
@@ -314,6 +318,19 @@ def drive(scenario: Scenario, folder: Path, watch: Watch, stop: Stop, server: An
     return 1 if failed else 0
 
 
+def _warn_of_slots(scenario: Scenario) -> None:
+    """Trials that share cores slow each other down, and times then say little."""
+    cores = len(os.sched_getaffinity(0))
+    if scenario.runner != "local" or scenario.slots <= cores:
+        return
+    for one in scenario.experiments:
+        judged = [objective.metric for objective in aims(one.objectives)] or one.agent_metrics[:1]
+        timed = [name for name in judged if one.goals.get(name) == "min" and _TIME.search(name)]
+        if timed and one.kind == "trials":
+            what = "experiment %s minimises %s, and %d trials at a time share %d cores: they slow each other down"
+            logger.warning(f"{what}\nhint: use at most %d slots", one.name, timed[0], scenario.slots, cores, cores)
+
+
 def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: Watch, stop: Stop, server: Any) -> int:
     """One experiment from its journal to its end; 0, or 1 for a recoverable failure."""
     kind = kind_of(experiment, server)
@@ -323,16 +340,20 @@ def _drive_one(scenario: Scenario, experiment: Experiment, folder: Path, watch: 
         watch.experiment_started(session)
         try:
             session.recover()
-            code, reason = _run_agent(build_agent(scenario, experiment, session.env), session)
+            code, reason, confirmed = 0, None, None
+            if session.prepare():
+                code, reason = _run_agent(build_agent(scenario, session.env.experiment, session.env), session)
+            if not code and not stop.requested:
+                confirmed = session.conclude(_policy(session))
         except ServerLostError as error:  # the next experiment may still run
             logger.error("%s", error)  # noqa: TRY400 - the message says it all
-            code, reason = 1, error.message
+            code, reason, confirmed = 1, error.message, None
         if not stop.requested:
             if not session.progress().measured:
                 hint = "\nhint: remove the cause, then start a new run, or resume this one if its scenario is right"
                 logger.error("experiment %s: none of its %s was measured%s", experiment.name, kind.units, hint)
                 code = code or 1
-            session.end(code, reason or session.env.exhausted() or "the agent ended")
+            session.end(code, reason or session.env.exhausted() or confirmed or "the agent ended")
     return 1 if code else 0
 
 
@@ -397,14 +418,14 @@ def _save_policy(agent: Agent, session: Session) -> None:
     choose = getattr(agent, "choose", None)  # an agent need not be a BaseAgent
     if choose is None:
         return
-    experiment, tally = session.experiment, session.env.tally
+    experiment = session.experiment
 
     def checked(context: Context) -> policies.PolicyChoice | None:
         choice = choose(context)
         return None if choice is None else policies.PolicyChoice(experiment.space.accept(choice.action), choice.chance)
 
     try:
-        learned = tally.done - tally.statuses[Cancelled.status]  # trials that never ran taught nothing
+        learned = sum(trial.status != Cancelled.status for trial in session.env.history())  # others taught nothing
         table = policies.table_of(experiment.agent or "", learned, experiment.env_params, checked)
         if table.choices:
             policies.save(session.env.folder, table)
@@ -412,6 +433,15 @@ def _save_policy(agent: Agent, session: Session) -> None:
         logger.warning("the policy of %s could not be saved: %s", experiment.name, error.strerror or error)
     except (Exception, SystemExit):
         logger.warning("the policy of %s could not be saved", experiment.name, exc_info=True)
+
+
+def _policy(session: Session) -> policies.PolicyTable | None:
+    """The agent's saved policy; None if it has none."""
+    try:
+        return policies.load(session.env.folder)
+    except StoreError as error:
+        logger.warning("%s", error)
+        return None
 
 
 def _write_failure(folder: Path, experiment: str, error: BaseException) -> None:

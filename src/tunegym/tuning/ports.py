@@ -72,23 +72,30 @@ class Env(Lanes, Protocol):
     def objectives(self) -> Sequence[Objective]:
         """The goal of each metric; empty if the reward alone decides."""
 
+    @property
+    def first(self) -> int:
+        """The number of the search's first trial. If it was extended, as if its trials had no others in between."""
+
     def exhausted(self, lane: int = 0) -> str | None:
         """Why the lane's next trial may not start (budget used up, run stopping), or None."""
 
     def observe(self, lane: int = 0) -> Observation:
         """The context of the lane's next trial; holds its number. Asking again changes nothing."""
 
-    def begin(self, action: Action, lane: int = 0, weight_version: int | None = None) -> OpenTrial:
+    def begin(
+        self, action: Action, lane: int = 0, weight_version: int | None = None, context: Context | None = None
+    ) -> OpenTrial:
         """Write the decision down and start the trial; raises ``ActionError`` or ``BudgetError``.
 
-        ``weight_version`` is that of the policy that chose the action, for agents that count them.
+        ``weight_version`` is that of the policy that chose the action, for agents that count them. ``context`` replaces
+        the drawn one, for agents with ``plans_contexts``.
         """
 
     def next_finished(self) -> tuple[int, Trial] | None:
         """Wait for a trial to close: its lane and the trial; None if the run stops before one does."""
 
     def history(self) -> Iterable[Trial]:
-        """Every closed trial so far, in the order of closing."""
+        """The trials of the search and the baseline so far, in the order of closing."""
 
     def context(self, number: int) -> Context:
         """The context that trial ``number`` has, had or would have."""
@@ -425,6 +432,15 @@ class Session(Protocol):
 
     def recover(self) -> None:
         """Finish or record work that earlier sessions left open. Raises ``ServerLostError`` if no server starts."""
+
+    def prepare(self) -> bool:
+        """Measure what comes before the agent's search; False if the search is over already."""
+
+    def conclude(self, policy: Any) -> str | None:
+        """Measure what comes after the agent's search; why that ended, if known.
+
+        ``policy`` is the table of the agent's policy; None if it has none.
+        """
 
     def settle(self, *, interrupted: bool) -> None:
         """End running jobs and servers. Interrupted, open trials stay open for a resume. Calling it twice is fine."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -135,6 +135,10 @@ class BaseAgent(_Agent):
         """
         return None
 
+    def plan_context(self, number: int) -> Context | None:
+        """The context of a trial, for an agent with ``plans_contexts``; None for the drawn one."""
+        return None
+
     def select_action(self, observation: Observation) -> Action | None:
         """The action for the trial that ``observation`` describes; None ends the run."""
         return None
@@ -160,12 +164,15 @@ class BaseAgent(_Agent):
             while free and not ended and env.exhausted(free[0]) is None:
                 lane = free[0]
                 seen[lane] = env.observe(lane)
+                context = self.plan_context(seen[lane].number) if self.plans_contexts else None
+                if context is not None:
+                    seen[lane] = replace(seen[lane], context=context)
                 action = self.select_action(seen[lane])
                 if action is None:
                     ended = True
                     break
                 try:
-                    env.begin(action, lane)
+                    env.begin(action, lane, context=context)
                 except BudgetError:  # used up, or the run was stopped, since the last look
                     break
                 free.popleft()

@@ -17,7 +17,7 @@ from tunegym.core.randomness import integer, unit
 from tunegym.tuning.agents.base import AgentConfig, BaseAgent, LiveAgent
 from tunegym.tuning.model.space import Range, Space
 from tunegym.tuning.model.trial import Observation
-from tunegym.tuning.model.values import Scalar
+from tunegym.tuning.model.values import Context, Scalar
 from tunegym.tuning.ports import Env
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class RandomSearch(BaseAgent):
     def select_action(self, observation: Observation) -> dict[str, Scalar]:
         """The draw that belongs to the trial's number."""
         number, seed = observation.number, self.seed
-        if number == 1 and self.config.start_action == "first":
+        if number == self.env.first and self.config.start_action == "first":
             return self.first_action()
         knobs = self.env.space.knobs.items()
         return {name: knob.from_unit(unit(seed, "random_search", name, number)) for name, knob in knobs}
@@ -80,16 +80,22 @@ class GridConfig(AgentConfig):
 
 
 class GridSearch(BaseAgent):
-    """Trial n is the n-th point of the grid; the last knob varies fastest. The grid is never held in memory."""
+    """Trial n is the n-th point of the grid; the last knob varies fastest. The grid is never held in memory.
+
+    With env_params each point is tried in every represented context, one after another.
+    """
 
     Config: ClassVar[type[AgentConfig]] = GridConfig
     finite: ClassVar[bool] = True
+    supports_variable_environment: ClassVar[bool] = True
+    plans_contexts: ClassVar[bool] = True
 
     def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         size = env.space.size
         assert size is not None, "configuration refuses a grid over a range without a step"
         self._size = size
+        self._contexts = [context for context, _ in env.experiment.env_params.represented()]
         self._start = 0
         if self.config.start_action == "random":
             self._start = integer(self.seed, size, "grid_search", "start")
@@ -110,9 +116,14 @@ class GridSearch(BaseAgent):
         """Every point once."""
         return space.size
 
+    def plan_context(self, number: int) -> Context | None:
+        """The context that belongs to the trial's number."""
+        return self._contexts[(number - self.env.first) % len(self._contexts)] if self._contexts[0] else None
+
     def select_action(self, observation: Observation) -> dict[str, Scalar] | None:
         """The point that belongs to the trial's number; None past the last."""
-        if observation.number > self._size:
+        place = (observation.number - self.env.first) // len(self._contexts)
+        if place >= self._size:
             self.ended = "every setting was tried"
             return None
-        return self.env.space.point((self._start + observation.number - 1) % self._size)
+        return self.env.space.point((self._start + place) % self._size)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+import statistics
 import sys
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -23,8 +24,19 @@ from typing import TYPE_CHECKING, Any
 from tunegym.core.clock import Clock
 from tunegym.core.text import error_text, escaped
 from tunegym.tuning.model.scenario import Budget, Experiment, Penalties
-from tunegym.tuning.model.trial import FAILURES, Failed, Infeasible, Measured, Outcome, Trial
-from tunegym.tuning.model.values import Metrics, counted
+from tunegym.tuning.model.space import EnvParams, Range
+from tunegym.tuning.model.trial import (
+    BASELINE,
+    FAILURES,
+    NOISE,
+    SEARCH,
+    Failed,
+    Infeasible,
+    Measured,
+    Outcome,
+    Trial,
+)
+from tunegym.tuning.model.values import Context, Metrics, counted, exact_key
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.rewards import RewardError
 from tunegym.tuning.servers.host import RAISED, ServerFailure
@@ -42,6 +54,8 @@ MARGIN = 10.0
 """An automatic penalty lies this many times the largest reward below the worst one."""
 UNKNOWN_SCALE = -1e15
 """The automatic penalty of a trial before the first measurement: no reward to come should fall below it."""
+BINS = 4
+"""Draws of a range are taken for the same context in each of so many parts of it."""
 FIRST_STEP = -1.0
 """The same of a live step: a network learns from it at once."""
 
@@ -208,15 +222,27 @@ def _number(what: str, found: Any) -> float:
 
 
 class Tally:
-    """Counts closed trials. Read by progress displays and the budget."""
+    """Counts closed trials. Read by progress displays and the budget.
 
-    def __init__(self) -> None:
+    Rewards of different contexts are not compared: each has its own best trial. Only the search and the baseline count
+    for that, as other trials repeat settings.
+    """
+
+    def __init__(self, params: EnvParams | None = None) -> None:
         self.statuses: Counter[str] = Counter()
         self.cached = 0
         self.done = 0
-        self.best: Trial | None = None  # of the measured ones; the earliest of equals
-        self.idle = 0  # closed trials since the best one
+        self.phase = SEARCH  # of the latest trial
+        self.idle = 0  # trials of the search since one was the best in its context
         self.failure = ""  # why the latest failed or timed-out trial did
+        self.best: Trial | None = None  # of those measured in the context of the latest one; the earliest of equals
+        self._bests: dict[bytes, Trial] = {}
+        self._ranges = {
+            name: one.domain
+            for name, one in (params.params if params is not None else {}).items()
+            if isinstance(one.domain, Range)
+        }
+        self._checks: dict[bytes, list[float]] = {}
 
     def add(self, trial: Trial) -> None:
         """Count a closed trial."""
@@ -226,11 +252,35 @@ class Tally:
             self.cached += 1
         if trial.status in FAILURES:
             self.failure = trial.reason
-        if trial.measured and (self.best is None or trial.reward > self.best.reward):
-            self.best = trial
-            self.idle = 0
-        else:
-            self.idle += 1
+        self.phase = trial.phase
+        if trial.phase in (BASELINE, NOISE) and trial.measured:
+            self._checks.setdefault(exact_key(trial.action, trial.context), []).append(trial.reward)
+        if trial.phase not in (SEARCH, BASELINE):
+            return
+        best = self.best_in(trial.context)
+        self.idle += 1
+        if trial.measured:
+            if best is None or trial.reward > best.reward:
+                best = self._bests[self._place(trial.context)] = trial
+                self.idle = 0
+            self.best = best
+
+    def best_in(self, context: Context) -> Trial | None:
+        """The best trial in a context; None before one was measured there."""
+        return self._bests.get(self._place(context))
+
+    def _place(self, context: Context) -> bytes:
+        bins = {name: int(one.position(float(context[name])) * BINS) for name, one in self._ranges.items()}
+        return exact_key({**context, **bins})
+
+    def noise(self, reward: float) -> float:
+        """The standard deviation of a reward, by the noise check; 0 if unknown."""
+        samples = max(self._checks.values(), key=len, default=[])
+        if len(samples) < 2:
+            return 0.0
+        mean, deviation = statistics.fmean(samples), statistics.stdev(samples)
+        # Noise mostly grows with the value, as long as it is small beside it.
+        return deviation * abs(reward / mean) if abs(mean) > 2 * deviation else deviation
 
 
 class StepTally:
@@ -297,6 +347,8 @@ class BudgetClock:
         self._since: float | None = None
         self._paused = clock.monotonic()
         self.failures = FirstFailures(budget.stop_after_failures)
+        self.kept = 0  # trials that the search leaves to the confirmation, and its share of the time
+        self.kept_share = 0.0
 
     def start(self) -> float:
         """Let it run from here; for how long it stood still, or 0 if it ran already."""
@@ -316,14 +368,16 @@ class BudgetClock:
         """Time spent, earlier sessions included."""
         return self._spent + (self._clock.monotonic() - self._since if self._since is not None else 0.0)
 
-    def exhausted(self, number: int) -> str | None:
-        """Why trial ``number`` may not start, or None if it may."""
+    def exhausted(self, number: int, *, search: bool = True) -> str | None:
+        """Why trial ``number`` may not start, of the search or of another phase; None if it may."""
         budget = self.budget
-        if budget.agent_steps is not None and number > budget.agent_steps:
-            return f"agent_steps = {budget.agent_steps} are used up"
-        if budget.max_time_s is not None and self.elapsed_s >= budget.max_time_s:
-            return f"max_time = {budget.max_time_s:g} s is over"
+        kept, share = (self.kept, self.kept_share) if search else (0, 0.0)
+        if budget.agent_steps is not None and number > budget.agent_steps - kept:
+            rest = f", but for {kept} to confirm the best" if kept else ""
+            return f"agent_steps = {budget.agent_steps} are used up{rest}"
+        if budget.max_time_s is not None and self.elapsed_s >= budget.max_time_s * (1.0 - share):
+            return f"max_time = {budget.max_time_s:g} s is over{', but for the confirmation' if share else ''}"
         idle = budget.stop_after_no_improvement
-        if idle is not None and self._tally.idle >= idle:
+        if search and idle is not None and self._tally.idle >= idle:
             return f"no improvement in {counted(idle, 'trial')}"
         return self.failures.verdict

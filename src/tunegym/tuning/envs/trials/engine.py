@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,16 @@ from tunegym.tuning.envs.trials.measure import FolderKeeper, Measurement, Measur
 from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.scenario import Experiment, Objective
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
-from tunegym.tuning.model.trial import Cancelled, Infeasible, Observation, OpenTrial, Outcome, Trial
+from tunegym.tuning.model.trial import (
+    BASELINE,
+    SEARCH,
+    Cancelled,
+    Infeasible,
+    Observation,
+    OpenTrial,
+    Outcome,
+    Trial,
+)
 from tunegym.tuning.model.values import Action, Context, Metrics
 from tunegym.tuning.ports import Listener, Pruner, Reward, Runner, TrialStore, Workload
 
@@ -31,6 +40,9 @@ if TYPE_CHECKING:
     from tunegym.tuning.envs.structure import ContextLeaves, FindEncoding
 
 logger = logging.getLogger(__name__)
+
+NEAR = 2.0
+"""A reward is about as good as another if it is at most so many standard deviations worse."""
 
 Measure = Callable[[OpenTrial], Outcome | None]
 
@@ -86,6 +98,8 @@ class TrialEngine:
 
     Building it takes in the store's past; ``take_over`` then finishes the open trials. ``stopping`` is asked before a
     trial starts. Earlier sessions used ``spent_s`` of ``max_time``.
+
+    ``Phases`` measures before and after the agent: it changes ``experiment`` and ``first`` to what the agent sees.
     """
 
     def __init__(
@@ -101,8 +115,9 @@ class TrialEngine:
         experiment = parts.experiment
         self.experiment = experiment
         self.folder = parts.folder
-        self.tally = Tally()
+        self.tally = Tally(experiment.env_params)
         self.slots = slots
+        self.first = 1
         self._store = parts.store
         self._runner = parts.runner
         self._clock = clock or SystemClock()
@@ -116,7 +131,9 @@ class TrialEngine:
         self._keeper = FolderKeeper(experiment, trials)
         self._cache = MeasurementCache() if experiment.cache else None
         self.budget = BudgetClock(experiment.budget, self.tally, self._clock, spent_s)
-        self._measurement = Measurement(experiment, parts.workload, parts.runner, parts.store, self._prune, trials)
+        self._measurement = Measurement(
+            experiment, parts.workload, parts.runner, parts.store, self._prune, trials, self._doubtful
+        )
         self._lanes = _Lanes(self._measurement.measure, slots)
         self._flights: dict[int, tuple[int, float, bytes]] = {}
         self._closed: deque[tuple[int, Trial]] = deque()
@@ -144,6 +161,13 @@ class TrialEngine:
         with self._lock:
             return self.budget.exhausted(self._store.hold(lane))
 
+    def _may_not_start(self, lane: int, phase: str) -> str | None:
+        if phase == SEARCH:
+            return self.exhausted(lane)
+        if self._stopping():
+            return "the run is stopping"
+        return self.budget.exhausted(self._store.hold(lane), search=False)
+
     def observe(self, lane: int = 0) -> Observation:
         """The context of the lane's next trial; reserves its number."""
         with self._lock:
@@ -152,18 +176,26 @@ class TrialEngine:
             self._drawn = number, self.context(number)  # the trial that begins next is mostly the one just seen
             return Observation(number, dict(self._drawn[1]), metrics, measured)
 
-    def begin(self, action: Action, lane: int = 0, weight_version: int | None = None) -> OpenTrial:
+    def begin(
+        self,
+        action: Action,
+        lane: int = 0,
+        weight_version: int | None = None,
+        context: Context | None = None,
+        phase: str = SEARCH,
+    ) -> OpenTrial:
         """Write the decision down, then act on it."""
         accepted = self.space.accept(action)
         with self._lock:
             number = self._store.hold(lane)
-            reason = self.exhausted(lane)
+            reason = self._may_not_start(lane, phase)
             if reason is not None:
                 raise BudgetError(f"trial {number} may not start: {reason}")
             self._start_clock()
-            seen, context = self._drawn
-            context = context if seen == number else self.context(number)
-            trial = self._store.open(lane, context, accepted, weight_version)
+            if context is None:
+                seen, context = self._drawn
+                context = context if seen == number else self.context(number)
+            trial = self._store.open(lane, context, accepted, weight_version, phase)
             for listener in self._listeners:
                 listener.trial_opened(trial)
             self._walk(trial, lane, self._clock.monotonic())
@@ -186,8 +218,11 @@ class TrialEngine:
         return self._closed.popleft()
 
     def history(self) -> Iterator[Trial]:
-        """Every closed trial so far, in the order of closing. Before a session's first trial it costs no budget."""
-        return (trial for _, trial in self._store.recorded())
+        """The trials of the search and the baseline so far, in the order of closing.
+
+        Before a session's first trial it costs no budget.
+        """
+        return (trial for _, trial in self._store.recorded() if trial.phase in (SEARCH, BASELINE))
 
     # what a Gymnasium face shows of a context ---------------------------------------------------------
 
@@ -231,6 +266,29 @@ class TrialEngine:
         self._last.clear()
         self.budget.pause()  # the agent comes next, and may take its time to get ready
 
+    def run_all(self, planned: Iterable[tuple[Action, Context | None]], phase: str) -> list[Trial]:
+        """Run trials of a phase in this order, all slots wide, and wait for them; None is the drawn context.
+
+        Returns those that were closed: fewer if the budget ends or the run stops.
+        """
+        waiting, free, closed = deque(planned), set(range(self.slots)), list[Trial]()
+        while True:
+            while waiting and free:
+                lane = min(free, key=self._store.hold)  # so that no number is left out
+                try:
+                    self.begin(waiting[0][0], lane, context=waiting[0][1], phase=phase)
+                except BudgetError:
+                    waiting.clear()
+                else:
+                    waiting.popleft()
+                    free.remove(lane)
+            finished = self.next_finished()
+            if finished is None:
+                self._last.clear()
+                return closed
+            free.add(finished[0])
+            closed.append(finished[1])
+
     def context(self, number: int) -> Context:
         """The context that trial ``number`` has, had or would have."""
         return self.experiment.env_params.context(number)
@@ -268,20 +326,29 @@ class TrialEngine:
         if refusal is not None:
             self._close(trial, Infeasible(refusal), lane, started)
             return
-        if self._cache is not None:
-            key = self._cache.key(trial)
-            hit = self._cache.find(key)
+        cache = self._cache if MeasurementCache.serves(trial) else None
+        if cache is not None:
+            key = cache.key(trial)
+            hit = cache.find(key)
             if hit is not None:
                 self._close(trial, hit[1], lane, started, cached_from=hit[0])
                 return
         self._flights[trial.number] = (lane, started, key)
-        if self._cache is not None and not self._cache.lead(key, trial):
+        if cache is not None and not cache.lead(key, trial):
             return
         try:
             self._lanes.start(trial)
         except BaseException:
             self._abandon(trial)
             raise
+
+    def _doubtful(self, trial: OpenTrial, sample: Metrics) -> bool:
+        """Whether a second sample may change the ranking: the first is about as good as the best in its context."""
+        best, reward = self.tally.best_in(trial.context), self._score.intermediate(sample)
+        if trial.phase != SEARCH or best is None or reward is None:
+            return False
+        noise = self.tally.noise(reward)
+        return noise > 0 and reward >= best.reward - NEAR * noise
 
     def _refusal(self, trial: OpenTrial) -> str | None:
         parameters = self.experiment.parameters(trial.action, trial.context)
@@ -305,8 +372,13 @@ class TrialEngine:
         outcome, reward = self._score.score(outcome)
         duration = self._clock.monotonic() - started
         reports, nodes = self._prune.take(trial.number), self._measurement.nodes.pop(trial.number, ())
-        decided = trial.number, trial.context, trial.action
-        closed = Trial(*decided, outcome, reward, duration, cached_from, reports, nodes, trial.weight_version)
+        closed = Trial(
+            *(trial.number, trial.context, trial.action),
+            *(outcome, reward, duration, cached_from, reports, nodes),
+            weight_version=trial.weight_version,
+            phase=trial.phase,
+            warmup=self._measurement.warmups.pop(trial.number, ()),
+        )
         self._store.close_trial(closed)
         if reports:
             self._prune.closed(closed)
@@ -327,6 +399,7 @@ class TrialEngine:
         _, _, key = self._flights.pop(trial.number)
         self._prune.take(trial.number)
         self._measurement.nodes.pop(trial.number, None)
+        self._measurement.warmups.pop(trial.number, None)
         if self._cache is not None and key:
             for follower in self._cache.settle(key, trial.number, None):
                 self._flights.pop(follower.number)

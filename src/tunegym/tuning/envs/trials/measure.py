@@ -210,9 +210,10 @@ class FolderKeeper:
             return [number]
         if auto and trial.phase != SEARCH:
             place = exact_key(trial.action, trial.context)
-            shown = place in self._shown or trial.phase not in (BASELINE, CONFIRM)
+            if trial.phase not in (BASELINE, CONFIRM) or place in self._shown:
+                return [number]
             self._shown.add(place)
-            return [number] if shown else []
+            return []
         place = exact_key({name: trial.context[name] for name in self._recurring}) if auto else b""
         best = self._best.setdefault(place, [])
         # Settings that keep the limits come first; of equals the earlier one stays.
