@@ -29,7 +29,7 @@ REAPED_S = 20.0
 
 
 def experiment(name: str = "e", **keys: Any) -> dict[str, Any]:
-    """A grid search that measures ``value``; ``args`` are the ``cmd_args``, and ``None`` removes a key.
+    """A grid search that measures ``value`` and confirms nothing; ``args`` are the ``cmd_args``, and ``None`` removes a key.
 
     A function runs in the driver's process. A command prints ``value=``.
     """
@@ -37,7 +37,7 @@ def experiment(name: str = "e", **keys: Any) -> dict[str, Any]:
     kind: dict[str, Any] = {"workload": "python", "isolate": False}
     if "command" in args:
         kind = {"workload": "command", "metrics": {"value": {"regex": r"value=(\S+)"}}}
-    defaults = {"agent": "grid_search", "agent_metrics": ["value"], "cmd_args": args, **kind}
+    defaults = {"agent": "grid_search", "agent_metrics": ["value"], "cmd_args": args, "confirm": "off", **kind}
     if "objectives" not in keys:
         defaults["agent_reward_function"] = "identity"
     return {"name": name, **{key: value for key, value in (defaults | keys).items() if value is not None}}

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from tunegym.app.catalog import build_agent, build_runner, build_workload
+from tunegym.tuning.envs.trials.phases import planned_start
 from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, PROCESS, Experiment, LiveSpec, Scenario
 from tunegym.tuning.model.space import EnvParam
 from tunegym.tuning.model.summary import Plan
-from tunegym.tuning.model.trial import Observation, what_runs
+from tunegym.tuning.model.trial import SEARCH, Observation, what_runs
 from tunegym.tuning.model.values import counted, pairs, seconds, spelled, with_goal
 
 
@@ -24,9 +25,15 @@ def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
     lines = [_headline(scenario, experiment), *_goal_lines(experiment), *_budget_lines(experiment)]
     lines += [f"  {name} = {knob.describe()}" for name, knob in experiment.space.knobs.items()]
     lines += [f"  {_drawn(name, param)} per trial" for name, param in experiment.env_params.params.items()]
+    if experiment.baseline is not None:
+        lines.append(f"  baseline: {pairs(experiment.baseline)}")
+    if experiment.confirms:
+        on_top = "" if experiment.budget.agent_steps is not None else ", on top"
+        lines.append(f"  at most {experiment.confirm.share:.0%} of the trials confirm the best settings{on_top}")
     for trial in first:
         context = f"  [{pairs(trial['context'])}]" if trial["context"] else ""
-        lines += _indented(f"  trial {trial['step']}{context}:", trial.get("script") or trial["runs"])
+        phase = "" if trial["phase"] == SEARCH else f" ({trial['phase']})"
+        lines += _indented(f"  trial {trial['step']}{phase}{context}:", trial.get("script") or trial["runs"])
         if trial["infeasible"] is not None:
             lines.append(f"    infeasible: {trial['infeasible']}")
     return Plan(tuple(lines), document)
@@ -80,24 +87,27 @@ def _param(param: EnvParam) -> dict[str, Any]:
 
 def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> list[dict[str, Any]]:
     workload = build_workload(scenario, experiment)
+    start = [] if experiment.agent is None else planned_start(experiment, scenario.seed)
     env = SimpleNamespace(  # an ``Env`` that shows its space and runs nothing
         experiment=experiment,
         folder=Path(experiment.name),
         space=experiment.space,
         objectives=experiment.objectives,
         slots=1,
-        first=1,
+        first=len(start) + 1,
         history=tuple,
         context=experiment.env_params.context,
         exhausted=lambda _lane=0: "this is a dry run",
     )
     agent = build_agent(scenario, experiment, env)
-    select = getattr(agent, "select_action", None)
+    select, plan_context = getattr(agent, "select_action", None), getattr(agent, "plan_context", lambda _: None)
     scripted = getattr(build_runner(scenario, "dry-run"), "script", None)
     first: list[dict[str, Any]] = []
-    for number in range(1, min(count, experiment.most_trials or count) + 1):
-        context = experiment.env_params.context(number)
-        action = select(Observation(number, context)) if select is not None else None
+    for number in range(1, min(len(start) + count, experiment.most_trials or len(start) + count) + 1):
+        phase, action, context = start[number - 1] if number <= len(start) else (SEARCH, None, plan_context(number))
+        context = experiment.env_params.context(number) if context is None else context
+        if action is None and select is not None:
+            action = select(Observation(number, context))
         if action is None:
             break
         action = experiment.space.accept(action)
@@ -106,7 +116,15 @@ def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> lis
         runs = what_runs(job := workload.plan(number, 1, parameters, str(Path("trials") / f"{number:06d}")))
         script = {"script": scripted(job)} if scripted else {}
         first.append(
-            {"step": number, "action": action, "context": context, "runs": runs, "infeasible": refused, **script}
+            {
+                "step": number,
+                "phase": phase,
+                "action": action,
+                "context": context,
+                "runs": runs,
+                "infeasible": refused,
+                **script,
+            }
         )
     return first
 
@@ -114,7 +132,7 @@ def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> lis
 def _headline(scenario: Scenario, experiment: Experiment) -> str:
     if experiment.agent is None:
         return f"{experiment.name}: a plain job, run once on {scenario.runner}"
-    total, combinations = experiment.most_trials, experiment.space.size
+    total, combinations = experiment.search_trials, experiment.space.size
     trials = counted(total, "trial") if total is not None else "trials until the budget ends"
     over = counted(combinations, "combination") if combinations is not None else "a continuous space"
     width = f"{scenario.slots} at a time on {scenario.runner}, {_samples(experiment)} each"

@@ -28,6 +28,7 @@ name = "e"
 workload = "command"
 agent = "{agent}"
 agent_steps = {steps}
+confirm = "off"
 agent_metrics = ["y"]
 keep = "all"
 

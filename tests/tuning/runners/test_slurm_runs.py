@@ -31,6 +31,7 @@ name = "e"
 workload = "command"
 agent = "{agent}"
 agent_steps = {steps}
+confirm = "off"
 agent_metrics = ["y"]
 cache = "off"
 keep = "all"

@@ -114,6 +114,9 @@ class Confirm:
     confidence: float = 0.95  # of intervals
 
 
+FEWEST_TO_CONFIRM = 12
+"""A search with fewer trials isn't confirmed, unless the scenario says how."""
+
 OverContexts: TypeAlias = Literal["mean", "worst"] | Mapping[str, float]
 """How the advantages of a setting within each context become one number; ``{"cvar": q}`` is the mean of the worst."""
 
@@ -222,10 +225,24 @@ class Experiment:
     over_contexts: OverContexts = "mean"
 
     @property
-    def most_trials(self) -> int | None:
-        """Upper bound of the number of trials; None if only time or improvement bounds it."""
+    def search_trials(self) -> int | None:
+        """Upper bound of the agent's trials; None if only time or improvement bounds it."""
         bounds = [bound for bound in (self.budget.agent_steps, self.agent_ends_after) if bound is not None]
         return min(bounds, default=None)
+
+    @property
+    def confirms(self) -> bool:
+        """Whether the finalists of the search are confirmed."""
+        if self.agent is None or self.live is not None:
+            return False
+        enough = (self.search_trials or FEWEST_TO_CONFIRM) >= FEWEST_TO_CONFIRM
+        return self.confirm.mode == "on" or (self.confirm.mode == "auto" and enough)
+
+    @property
+    def most_trials(self) -> int | None:
+        """Upper bound of the number of trials; None if only time or improvement bounds it."""
+        more = self.confirms or self.baseline is not None or self.enqueue
+        return self.budget.agent_steps if more else self.search_trials
 
     @property
     def kind(self) -> str:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FEWEST = 12
-"""A search with a smaller budget isn't confirmed, unless the scenario says how."""
 SAMPLES = 3
 """How often the noise check measures its setting."""
 ATTEMPTS = 3
@@ -39,15 +37,18 @@ NOMINAL = 100
 """The trials of a search that only time bounds, to compute the share of the confirmation."""
 
 
-def confirms(confirm: Confirm, agent_steps: int | None) -> bool:
-    """Whether the finalists of a search with this budget are confirmed."""
-    return confirm.mode == "on" or (confirm.mode == "auto" and (agent_steps or FEWEST) >= FEWEST)
+def planned_start(experiment: Experiment, seed: int) -> list[tuple[str, Action, Context | None]]:
+    """What is measured before the search, if everything works: phase, setting and context; None for a drawn one."""
+    baseline: list[tuple[str, Action, Context | None]] = [(BASELINE, *one) for one in baseline_trials(experiment)]
+    context = check_context(experiment)
+    action = next(check_actions(experiment, context, seed), None) if checks_noise(experiment) else None
+    samples = [] if action is None else [(NOISE, action, context)] * (SAMPLES - bool(baseline))
+    return [*baseline, *samples, *((SEARCH, one, None) for one in experiment.enqueue)]
 
 
-def checks_noise(experiment: Experiment, confirm: Confirm) -> bool:
+def checks_noise(experiment: Experiment) -> bool:
     """Whether a setting is measured several times before the search."""
-    steps = experiment.budget.agent_steps
-    return confirms(confirm, steps) or (experiment.repeats == "auto" and (steps or FEWEST) >= FEWEST)
+    return experiment.confirms or (replace(experiment, confirm=Confirm()).confirms and experiment.repeats == "auto")
 
 
 def baseline_trials(experiment: Experiment) -> list[tuple[Action, Context]]:
@@ -87,9 +88,8 @@ class Phases:
         self._engine = engine
         self._store = store
         self._head = head
-        self._experiment = engine.experiment
-        self._confirm = Confirm(**head["confirm"]) if head.get("confirm") else Confirm("off")
-        self._confirms = confirms(self._confirm, self._steps)
+        confirm = Confirm(**head["confirm"]) if head.get("confirm") else Confirm("off")
+        self._experiment = replace(engine.experiment, confirm=confirm)
         after = store.past.after_search
         self._over = after is not None and after.get("agent_steps") == self._steps
         self._trials: list[Trial] = []
@@ -108,7 +108,7 @@ class Phases:
             done = {exact_key(trial.context) for trial in self._trials if trial.phase == BASELINE}
             missing = [one for one in baseline_trials(experiment) if exact_key(one[1]) not in done]
             self._run(missing, BASELINE)
-            if checks_noise(experiment, self._confirm):
+            if checks_noise(experiment):
                 self._check_noise()
         tried = sum(trial.phase == SEARCH for trial in self._trials)
         self._run([(action, None) for action in experiment.enqueue[tried:]], SEARCH)
@@ -162,7 +162,7 @@ class Phases:
         one = self._experiment
         metric = reward_metric(one.agent_metrics, one.objectives, {"agent_reward_function": one.reward})
         contexts = len(one.env_params.represented())
-        return reserve(self._noise, trials, self._confirm, contexts, one.baseline is not None, metric)
+        return reserve(self._noise, trials, one.confirm, contexts, one.baseline is not None, metric)
 
     @property
     def _drifts(self) -> bool:
@@ -172,11 +172,11 @@ class Phases:
     def _divide(self) -> None:
         """Give the agent what the other phases leave of the budget."""
         engine, budget = self._engine, self._experiment.budget
-        if self._confirms:
+        if self._experiment.confirms:
             trials = NOMINAL if self._steps is None else self._steps - self._spent
             kept = self._reserve(trials)
             engine.budget.kept = kept + self._drifts if self._steps is not None else 0
-            engine.budget.kept_share = min(kept / trials, self._confirm.share) if trials > 0 else 0.0
+            engine.budget.kept_share = min(kept / trials, self._experiment.confirm.share) if trials > 0 else 0.0
         own = max(0, sum(trial.phase == SEARCH for trial in self._trials) - len(self._experiment.enqueue))
         engine.first = len(self._trials) - own + 1
         steps = None if self._steps is None else max(0, self._steps - engine.budget.kept - engine.first + 1)
@@ -188,7 +188,7 @@ class Phases:
     def finish(self, policy: PolicyTable | None) -> str | None:
         """Confirm the finalists; why that ended, or None if there was nothing to confirm."""
         budget = self._engine.budget
-        if not self._confirms:
+        if not self._experiment.confirms:
             return None
         self._trials = sorted((trial for _, trial in self._store.recorded()), key=lambda trial: trial.number)
         last, spent = self._last_search, self._spent
