@@ -29,9 +29,9 @@ REAPED_S = 20.0
 
 
 def experiment(name: str = "e", **keys: Any) -> dict[str, Any]:
-    """A grid search that measures ``value`` and confirms nothing; ``args`` are the ``cmd_args``, and ``None`` removes a key.
+    """A grid search that measures ``value``; ``args`` are the ``cmd_args``, and ``None`` removes a key.
 
-    A function runs in the driver's process. A command prints ``value=``.
+    A function runs in the driver's process. A command prints ``value=``. Nothing is confirmed.
     """
     args = keys.pop("args")
     kind: dict[str, Any] = {"workload": "python", "isolate": False}

@@ -8,6 +8,7 @@ blocks of trials until the answer is clear. Everything follows from the journal,
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -152,10 +153,9 @@ class Phases:
     @property
     def _spent(self) -> int:
         """The number at which an earlier, shorter search had ended with its confirmation; 0 if there was none."""
-        last = self._last_search
-        first = min((trial.number for trial in self._trials if trial.phase == SEARCH), default=last)
-        later = (one.number for one in self._trials if one.phase in (CONFIRM, NOISE) and one.number > first)
-        return max((number for number in later if number < last or not self._over), default=0)
+        searched = [trial.number for trial in self._trials if trial.phase == SEARCH] or [math.inf]
+        later = [one.number for one in self._trials if one.phase in (CONFIRM, NOISE) and one.number > min(searched)]
+        return max((number for number in later if number < max(searched) or not self._over), default=0)
 
     def _reserve(self, trials: int) -> int:
         """How many of so many trials the confirmation may have."""
