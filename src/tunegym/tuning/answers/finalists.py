@@ -13,6 +13,7 @@ Everything follows from the journal: the k-th confirmation trial of a setting in
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
@@ -20,9 +21,10 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from tunegym.core.randomness import unit
-from tunegym.tuning.answers.contexts import domain, domains_of, trials_at
+from tunegym.tuning.answers.contexts import domain, domains_of
 from tunegym.tuning.answers.intervals import SLACK, Estimate, Spread, combined, pooled, relative_spread
 from tunegym.tuning.answers.ranking import LARGEST, Measurements, best_among
+from tunegym.tuning.answers.surface import Surface
 from tunegym.tuning.model.scenario import Objective, violation
 from tunegym.tuning.model.space import EnvParam, EnvParams, Range
 from tunegym.tuning.model.trial import Cancelled, Trial
@@ -87,6 +89,7 @@ class FreshSamples:
     def __init__(self, head: Mapping[str, Any], trials: Sequence[Trial]) -> None:
         self.head = head
         self.objectives = [Objective(**document) for document in head.get("objectives", ())]
+        self._is_limited = any(objective.limit is not None for objective in self.objectives)
         self.confidence: float = head.get("confirm", {}).get("confidence", 0.95)
         self.values: dict[bytes, Mapping[str, Any]] = {}
         self.contexts = {self.key(context): weight for context, weight in represented(head)}
@@ -132,7 +135,8 @@ class FreshSamples:
     def upto(self, counts: Mapping[tuple[bytes, bytes], int]) -> FreshSamples:
         """Only so many of each setting in each context."""
         found = copy(self)
-        found.__dict__.pop("spread", None)
+        for name in ("spread", "surface"):
+            found.__dict__.pop(name, None)
         found._cells = {cell: self._cells[cell][:count] for cell, count in counts.items() if cell in self._cells}
         return found
 
@@ -158,11 +162,38 @@ class FreshSamples:
         found = pooled(_values([*fresh.values(), *noise.values()], value))
         return found if found.variance > SLACK**2 else pooled(_values([*seen.values(), *noise.values()], value))
 
+    @cached_property
+    def surface(self) -> Surface:
+        """What all measurements say of every setting: search and confirmation."""
+        found: dict[tuple[bytes, bytes], list[Trial]] = {cell: list(trials) for cell, trials in self._cells.items()}
+        for trial in self.earlier:
+            if trial.cached_from is None:
+                found.setdefault((self.key(trial.action), self.key(trial.context)), []).append(trial)
+        places = [(self.values[action], self.values[context]) for action, context in found]
+        samples = zip(places, _values(found.values(), _reward), strict=True)
+        return Surface(self.head, [(place, values) for place, values in samples if values], self.spread)
+
     def typical(self, context: bytes) -> float:
         """The median reward of the search in a context; over all where it never came."""
-        found = [trial for trial in self.earlier if trial.measured and trial.phase == "search"]
-        there = [_reward(trial) for trial in found if exact_key(trial.context) == context]
-        return median(there or [_reward(trial) for trial in found] or [0.0])
+        found = self._typical
+        return found.get(context, found[b""])
+
+    @cached_property
+    def _typical(self) -> dict[bytes, float]:
+        found: dict[bytes, list[float]] = {b"": []}
+        for trial in self.earlier:
+            if trial.measured and trial.phase == "search":
+                found[b""].append(_reward(trial))
+                found.setdefault(exact_key(trial.context), []).append(_reward(trial))
+        return {context: median(some) if some else 0.0 for context, some in found.items()}
+
+    @cached_property
+    def _searched(self) -> dict[bytes, list[Trial]]:
+        found: dict[bytes, list[Trial]] = {}
+        for trial in self.earlier:
+            if trial.measured:
+                found.setdefault(exact_key(trial.action), []).append(trial)
+        return found
 
     def advantage(self, action: bytes, other: bytes | None, context: bytes | None, first: int = 0) -> Estimate | None:
         """How much better a setting is than another, or than what is typical where there is none; None if unknown."""
@@ -193,13 +224,30 @@ class FreshSamples:
             found[at] = min(self.contexts[places[at]], max(left - math.fsum(found), 0.0))
         return [weight / math.fsum(found) for weight in found]
 
-    def score(self, action: bytes, context: bytes | None) -> tuple[float, float]:
-        """The rank of a setting, the largest is the best: limits first, then the advantage."""
-        found = self.advantage(action, self.baseline if context is None else None, context)
+    def scores(self, actions: Sequence[bytes], context: bytes | None) -> dict[bytes, tuple[float, float]]:
+        """The ranks of settings, the largest is the best: limits first, then the advantage on the surface."""
+        places = list(self.contexts) if context is None else [context]
+        cells = [(self.values[action], self.values[place]) for action in actions for place in places]
+        found = iter(self.surface.at(cells) if cells else ())
+        scales = [(abs(self.typical(place)) if self.spread.relative else 1.0) or 1.0 for place in places]
+        ranks: dict[bytes, tuple[float, float]] = {}
+        for action in actions:
+            scaled = [next(found) * scale for scale in scales]
+            ranks[action] = -self.violation(action, context), self.over_contexts(scaled, places)
+        return ranks
+
+    def over_contexts(self, values: Sequence[float], places: Sequence[bytes]) -> float:
+        """The mean of values over contexts, or of the worst of them."""
+        return math.fsum(map(operator.mul, self.weights(values, places), values))
+
+    def violation(self, action: bytes, context: bytes | None) -> float:
+        """By how much a setting exceeds the limits: by its fresh samples, else by those of the search."""
+        if not self._is_limited:
+            return 0.0
         places = self.contexts if context is None else [context]
-        measured = [trial for place in places for trial in self.trials(action, place) if trial.measured]
-        over = [fmean(_violation(self.objectives, trial) for trial in measured)] if measured else [math.inf]
-        return -over[0], -math.inf if found is None else found.mean
+        fresh = [trial for place in places for trial in self.trials(action, place) if trial.measured]
+        found = fresh or self._searched.get(action, [])
+        return fmean(_violation(self.objectives, trial) for trial in found) if found else math.inf
 
     def is_better(self, action: bytes, other: bytes, context: bytes | None, comparisons: int = 1) -> bool:
         """Whether a setting is better than another for sure."""
@@ -228,11 +276,11 @@ class FreshSamples:
         """The best setting, without failures if there is one; of a tie the one that is nearest to the baseline."""
         some = list(actions)
         whole = [action for action in some if not self.failed(action, context)] or some
-        best = max(whole, key=lambda action: self.score(action, context))
+        scores = self.scores(whole, context)
+        best = max(whole, key=lambda action: scores[action])
         if self.baseline is None:
             return best
-        limit = self.score(best, context)[0]
-        ties = [one for one in whole if self.score(one, context)[0] >= limit and not self.is_better(best, one, context)]
+        ties = [one for one in whole if scores[one][0] >= scores[best][0] and not self.is_better(best, one, context)]
         return min([best, *ties], key=self.changes)
 
 
@@ -326,7 +374,8 @@ class Confirmation:
             return some
         if block % RUNG:
             return some
-        ranked = sorted(some, key=lambda one: (not fresh.failed(one, race), fresh.score(one, race)), reverse=True)
+        scores = fresh.scores(some, race)
+        ranked = sorted(some, key=lambda one: (not fresh.failed(one, race), scores[one]), reverse=True)
         best, rest = ranked[0], ranked[1:]
         if all(fresh.is_better(best, one, race, len(rest)) for one in rest):
             self._over[race] = CLEAR
@@ -355,7 +404,8 @@ def _entries(fresh: FreshSamples, size: int, policy: PolicyTable | None) -> dict
     for key in found.actions:
         fresh.key(found.values[key])
     pareto = [fresh.key(one.action) for one in best_among(found).pareto]
-    overall = [one for one in sorted(pareto or found.actions, key=found.order, reverse=True) if one != fresh.baseline]
+    before = fresh.upto({})
+    overall = _ranked(before, pareto or found.actions, None)
     if len(fresh.contexts) == 1:
         chosen = _chosen(fresh, policy, next(iter(fresh.contexts)))
         return {
@@ -364,21 +414,18 @@ def _entries(fresh: FreshSamples, size: int, policy: PolicyTable | None) -> dict
     shared = _thinned(overall, max(1, size // 2), bool(pareto))
     races: dict[bytes | None, list[bytes]] = {None: shared}
     for place in fresh.contexts:
-        own = [*_chosen(fresh, policy, place), *_ranked(fresh, found, place)]
+        own = [*_chosen(fresh, policy, place), *_ranked(before, found.actions, place)]
         races[place] = [one for one in dict.fromkeys(own) if one not in (*shared, fresh.baseline)][
             : max(size - len(shared), 0)
         ]
     return races
 
 
-def _ranked(fresh: FreshSamples, found: Measurements, place: bytes) -> list[bytes]:
-    """The settings measured in a context, best first; of a range's points by the draws near them."""
-    actions = [action for action in found.actions if found.measured(action, place)]
-    if actions:
-        return sorted(actions, key=lambda one: found.order(one, place), reverse=True)
-    near, _ = trials_at(fresh.earlier, fresh.values[place], domains_of(fresh.head))
-    there = Measurements(near, fresh.objectives)
-    return sorted(there.actions, key=there.order, reverse=True)
+def _ranked(before: FreshSamples, actions: Iterable[bytes], place: bytes | None) -> list[bytes]:
+    """Measured settings, best first, without the baseline."""
+    some = [action for action in actions if action != before.baseline]
+    scores = before.scores(some, place)
+    return sorted(some, key=lambda action: scores[action], reverse=True)
 
 
 def _chosen(fresh: FreshSamples, policy: PolicyTable | None, place: bytes) -> list[bytes]:

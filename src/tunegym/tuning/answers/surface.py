@@ -1,0 +1,111 @@
+"""What all measurements together say of a setting: nearby settings, and other contexts, inform each other.
+
+A single noisy sample says little, and the best of many says more about luck than about a setting. So rewards are
+smoothed: the posterior mean of a Gaussian process (Rasmussen and Williams, 2006, chapter 2) over the knobs' scales,
+with fixed length scales, another context counting for less. The noise check gives the noise, so that without noise
+every measured value stays as it is. Bad values are cut off at a quantile: how bad a setting is doesn't matter.
+
+It ranks candidates, and settings that fresh samples can't tell apart. What is reported never comes from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tunegym.tuning.answers.contexts import domain, domains_of
+from tunegym.tuning.answers.intervals import Spread
+from tunegym.tuning.model.space import Knob, Range
+from tunegym.tuning.model.values import Scalar
+
+LENGTH = 0.15
+"""The length scale as a share of the diagonal of the knobs' scales."""
+ELSEWHERE = 0.5
+"""The correlation of a setting's values in two contexts that have nothing in common."""
+NEAR = 0.3
+"""The length scale of an env_param that is a range."""
+CUT = 0.25
+"""Below this quantile, values are all the same."""
+MOST = 800
+"""The most places that count, the best ones."""
+
+Place = tuple[Mapping[str, Scalar], Mapping[str, Scalar]]
+"""An action and a context."""
+
+
+class Surface:
+    """Smoothed advantages over what is typical in a context.
+
+    Args:
+        head: the journal's first record.
+        samples: the measured rewards by place.
+        spread: of one setting's rewards.
+    """
+
+    def __init__(
+        self, head: Mapping[str, Any], samples: Iterable[tuple[Place, Sequence[float]]], spread: Spread
+    ) -> None:
+        self._knobs = {name: domain(spec) for name, spec in head["knobs"].items()}
+        self._params = domains_of(head)
+        some = list(samples)
+        means = np.array([np.mean(values) for _, values in some])
+        groups: dict[str, list[int]] = {}
+        for at, ((_, context), _) in enumerate(some):
+            groups.setdefault("" if self._has_ranges else repr(sorted(context.items())), []).append(at)
+        advantage = np.empty(len(some))
+        for rows in groups.values():
+            middle = np.median(means[rows])
+            # Relative spreads are the same everywhere on the scale of logarithms.
+            found = np.log(means[rows] / middle) * np.sign(middle) if spread.relative else means[rows] - middle
+            advantage[rows] = np.maximum(found, np.quantile(found, CUT))
+        kept = np.argsort(-advantage, kind="stable")[:MOST]
+        self._columns = self._coordinates([some[at][0] for at in kept])
+        values = advantage[kept]
+        self._mean = float(values.mean()) if len(values) else 0.0
+        total = max(float(values.var()), 1e-300) if len(values) else 1.0
+        noise = min(spread.variance, total) / max(total - spread.variance, total / 10)
+        counts = np.array([len(some[at][1]) for at in kept])
+        covariance = self._covariance(self._columns) + np.diag(noise / counts + 1e-8)
+        self._weights = np.linalg.solve(covariance, values - self._mean)
+
+    @property
+    def _has_ranges(self) -> bool:
+        return any(isinstance(knob, Range) for knob in self._params.values())
+
+    def at(self, places: Sequence[Place]) -> list[float]:
+        """The smoothed advantages: relative to the context's typical reward where the spread is, else absolute."""
+        return [float(value) for value in self._mean + self._covariance(self._coordinates(places)) @ self._weights]
+
+    def _coordinates(self, places: Sequence[Place]) -> list[np.ndarray]:
+        """A column for each knob, then for each env_param."""
+        columns = [_scaled(knob, [action[name] for action, _ in places]) for name, knob in self._knobs.items()]
+        return columns + [_scaled(knob, [one[name] for _, one in places]) for name, knob in self._params.items()]
+
+    def _covariance(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+        domains = [*self._knobs.values(), *self._params.values()]
+        actions = contexts = np.zeros((len(rows[0]), len(self._columns[0])))
+        for at, (knob, mine, theirs) in enumerate(zip(domains, rows, self._columns, strict=True)):
+            gaps = np.abs(mine[:, None] - theirs)
+            if at < len(self._knobs):
+                actions = actions + np.where(gaps > 0, 1.0, 0.0) if _is_named(knob) else actions + gaps**2
+            else:
+                contexts = contexts + (
+                    (gaps / NEAR) ** 2 if isinstance(knob, Range) else np.where(gaps > 0, np.inf, 0.0)
+                )
+        same = ELSEWHERE + (1 - ELSEWHERE) * np.exp(-contexts / 2)
+        return same * np.exp(-actions / (2 * LENGTH**2 * len(self._knobs)))
+
+
+def _scaled(knob: Knob, values: Sequence[Scalar]) -> np.ndarray:
+    """Values from 0 to 1 on the scale of a range, or of candidates in their order."""
+    if isinstance(knob, Range):
+        return np.array([knob.position(float(value)) for value in values])
+    step = max(knob.size - 1, 1)
+    return np.array([(knob.index(value) or 0) / step for value in values])
+
+
+def _is_named(knob: Knob) -> bool:
+    """Whether its values have no order."""
+    return not isinstance(knob, Range) and any(type(value) not in (int, float) for value in knob.values)
