@@ -68,6 +68,7 @@ def test_in_a_context_its_own_winner() -> None:
         "failed": 1,
         "violation": 0.0,
         "note": None,
+        "confirmed": False,
     }
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from statistics import fmean, median
@@ -80,14 +80,16 @@ def reserve(
 class FreshSamples:
     """The confirmation trials since the last search trial, by setting and context; and what they say.
 
+    Not ``confirmed``: the trials before them instead.
+
     Attributes:
         contexts: the represented ones with their weights, by key.
         baseline: its key; None without one.
         values: the action or context of a key.
     """
 
-    def __init__(self, head: Mapping[str, Any], trials: Sequence[Trial]) -> None:
-        self.head = head
+    def __init__(self, head: Mapping[str, Any], trials: Sequence[Trial], confirmed: bool = True) -> None:
+        self.head, self._confirmed = head, confirmed
         self.objectives = [Objective(**document) for document in head.get("objectives", ())]
         self._is_limited = any(objective.limit is not None for objective in self.objectives)
         self.confidence: float = head.get("confirm", {}).get("confidence", 0.95)
@@ -98,7 +100,8 @@ class FreshSamples:
         self.earlier = [trial for trial in trials if trial.phase != "confirm"]
         self._cells: dict[tuple[bytes, bytes], list[Trial]] = {}
         for trial in sorted(trials, key=lambda trial: trial.number):
-            if trial.phase == "confirm" and trial.number > last and trial.status != Cancelled.status:
+            counts = trial.number > last if trial.phase == "confirm" else trial.cached_from is None
+            if (trial.phase == "confirm") is confirmed and counts and trial.status != Cancelled.status:
                 self._cells.setdefault((self.key(trial.action), self.key(trial.context)), []).append(trial)
 
     def key(self, values: Mapping[str, Any]) -> bytes:
@@ -118,7 +121,7 @@ class FreshSamples:
 
     def rewards(self, action: bytes, context: bytes, first: int = 0) -> list[float]:
         """The measured rewards, from a block on."""
-        return [_reward(trial) for trial in self.trials(action, context)[first:] if trial.measured]
+        return values_of(self.trials(action, context)[first:], None)
 
     def failed(self, action: bytes, context: bytes | None = None) -> int:
         """How many trials of a setting gave no measurement, in one context or in all."""
@@ -143,24 +146,32 @@ class FreshSamples:
     @cached_property
     def spread(self) -> Spread:
         """The spread of rewards, see ``pool``."""
-        return self.pool(_reward)
+        return self.pool(None)
 
-    def pool(self, value: Callable[[Trial], float]) -> Spread:
-        """The spread of a value, pooled over settings and contexts, with the noise check.
+    def restrict(self, contexts: Iterable[bytes]) -> None:
+        """Look at some contexts only."""
+        total = math.fsum(self.contexts[place] for place in contexts)
+        self.contexts = {place: self.contexts[place] / total for place in contexts}
+
+    def pool(self, metric: str | None) -> Spread:
+        """The spread of a metric, or of the reward (None), pooled over settings and contexts, with the noise check.
 
         Where all of that is the same, the search must have seen the same, too, for the metric to be deterministic.
         """
         fresh = {cell: list(trials) for cell, trials in self._cells.items()}
         noise: dict[tuple[bytes, bytes], list[Trial]] = {}
-        seen: dict[tuple[bytes, bytes], list[Trial]] = {cell: list(trials) for cell, trials in fresh.items()}
-        for trial in self.earlier:
+        seen = {cell: list(trials) for cell, trials in fresh.items()}
+        for trial in self.earlier if self._confirmed else ():
             cell = exact_key(trial.action), exact_key(trial.context)
             if trial.phase in ("baseline", "noise"):
                 noise.setdefault(cell, []).append(trial)
             if cell in seen and trial.cached_from is None:
                 seen[cell].append(trial)
-        found = pooled(_values([*fresh.values(), *noise.values()], value))
-        return found if found.variance > SLACK**2 else pooled(_values([*seen.values(), *noise.values()], value))
+        for groups in (fresh, seen):
+            found = pooled([values_of(trials, metric) for trials in (*groups.values(), *noise.values())])
+            if found.variance > SLACK**2:
+                break
+        return found
 
     @cached_property
     def surface(self) -> Surface:
@@ -170,7 +181,7 @@ class FreshSamples:
             if trial.cached_from is None:
                 found.setdefault((self.key(trial.action), self.key(trial.context)), []).append(trial)
         places = [(self.values[action], self.values[context]) for action, context in found]
-        samples = zip(places, _values(found.values(), _reward), strict=True)
+        samples = zip(places, (values_of(trials, None) for trials in found.values()), strict=True)
         return Surface(self.head, [(place, values) for place, values in samples if values], self.spread)
 
     def typical(self, context: bytes) -> float:
@@ -183,8 +194,8 @@ class FreshSamples:
         found: dict[bytes, list[float]] = {b"": []}
         for trial in self.earlier:
             if trial.measured and trial.phase == "search":
-                found[b""].append(_reward(trial))
-                found.setdefault(exact_key(trial.context), []).append(_reward(trial))
+                found[b""].append(reward_of(trial))
+                found.setdefault(exact_key(trial.context), []).append(reward_of(trial))
         return {context: median(some) if some else 0.0 for context, some in found.items()}
 
     @cached_property
@@ -456,12 +467,16 @@ def represented(head: Mapping[str, Any]) -> tuple[tuple[Context, float], ...]:
     return EnvParams(params).represented()
 
 
-def _reward(trial: Trial) -> float:
+def reward_of(trial: Trial) -> float:
+    """A trial's reward, small enough to add up."""
     return min(max(trial.reward, -LARGEST), LARGEST)
 
 
-def _values(groups: Iterable[Sequence[Trial]], value: Callable[[Trial], float]) -> list[list[float]]:
-    return [[value(trial) for trial in group if trial.measured] for group in groups]
+def values_of(trials: Iterable[Trial], metric: str | None) -> list[float]:
+    """The measured values of a metric, or of the reward (None)."""
+    if metric is None:
+        return [reward_of(trial) for trial in trials if trial.measured]
+    return [trial.metrics[metric] for trial in trials if metric in trial.metrics]
 
 
 def _violation(objectives: Sequence[Objective], trial: Trial) -> float:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.answers.certainty import better_measured, described, exceeded, reward_metric
+from tunegym.tuning.answers.answer import RewardMetric, Verdict, answer_at, reward_metric
 from tunegym.tuning.answers.contexts import checked_context, distance, domains_of, trials_at
+from tunegym.tuning.answers.intervals import SLACK, pooled
 from tunegym.tuning.answers.ranking import Measurements, Setting, best_among
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Knob
-from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.model.values import Action, Context, exact_key, spelled_pairs
+from tunegym.tuning.model.trial import CONFIRM, Trial
+from tunegym.tuning.model.values import Action, Context, counted, exact_key, number, spelled_pairs
 
+CONFIDENCE = 0.95
+FEWEST = 2
+"""Measurements without which nothing is recommended."""
 FROM_TRIALS = "trials"
 FROM_POLICY = "policy"
 """The source of a recommendation: measurements of just these settings, or the choice of the agent's policy."""
@@ -37,11 +41,19 @@ class Recommendation:
     failed: int  # how many trials of these settings gave no measurement
     experiment: str  # its name
     setting: Setting = field(repr=False)  # everything that was recorded about it
+    # the confirmed answer that it is, with its intervals, its gain over the baseline and its ties; None if the
+    # recommendation rests on the search alone
+    verdict: Verdict | None = field(default=None, repr=False)
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether it rests on samples measured after the search."""
+        return self.verdict is not None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as ``tunegym recommend --json`` prints it."""
         names = ("action", "context", "source", "measured", "mean", "goals", "spread", "failed", "violation", "note")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"confirmed": self.confirmed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,30 +100,42 @@ class Recommender:
         policy: PolicyTable | str | None = None,
     ) -> None:
         self._name = name
-        self._trials = trials
+        self._given = trials
+        self._declared = declared
+        self._trials = [trial for trial in trials if trial.phase != CONFIRM]
         self._head = head
         self._policy = policy
         self._objectives = [Objective(**document) for document in head.get("objectives", ())]
         self._metric = reward_metric(head.get("metrics", []), self._objectives, declared)
         first = [] if self._metric is None else [self._metric.name]
         self._metrics = [one.metric for one in self._objectives] or first or declared.get("agent_metrics", [])
-        self._all = Measurements(trials, self._objectives)
+        self._all = Measurements(self._trials, self._objectives)
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:
         """The settings to use, over all contexts or in the one that ``context`` describes, wholly or in part.
 
         Raises:
             ConfigError: the run could not have drawn the context.
-            StoreError: nothing was measured.
+            StoreError: next to nothing was measured.
         """
         wanted = checked_context(context, self._head) if self._head else {}
-        if not self._all.actions:
-            what = f"{self._name}: no trial was measured, so there is nothing to recommend"
+        usable = sum(trial.measured and trial.cached_from is None for trial in self._given)
+        if usable < FEWEST:
+            what = f"{self._name}: {usable or 'no'} trial was measured, which is too little to recommend anything"
             raise StoreError(what, hint="see why with: tunegym status, or the reasons in journal.jsonl")
+        if (confirmed := self._from_confirmation(wanted)) is not None:
+            return confirmed
         found = self._from_policy(wanted)
         return found if isinstance(found, Recommendation) else self._from_trials(wanted, found)
 
-    def _made(self, setting: Setting, wanted: Context, source: str, notes: Sequence[str | None]) -> Recommendation:
+    def _made(
+        self,
+        setting: Setting,
+        wanted: Context,
+        source: str,
+        notes: Sequence[str | None],
+        verdict: Verdict | None = None,
+    ) -> Recommendation:
         mean, spread = setting.metrics(), setting.spread()
         return Recommendation(
             action=setting.action,
@@ -126,7 +150,23 @@ class Recommender:
             failed=setting.failed,
             experiment=self._name,
             setting=setting,
+            verdict=verdict,
         )
+
+    def _from_confirmation(self, wanted: Context) -> Recommendation | None:
+        """The confirmed answer; None if there is none."""
+        if len(self._trials) == len(self._given):
+            return None
+        policy = self._policy if isinstance(self._policy, PolicyTable) else None
+        verdict = answer_at(wanted, self._given, self._head, self._declared, policy)
+        if not verdict.confirmed or verdict.chosen is None:
+            return None
+        numbers = set(verdict.chosen.trials)
+        fresh = Measurements([trial for trial in self._given if trial.number in numbers], self._objectives)
+        setting = replace(fresh.setting(verdict.chosen.action), context=verdict.context, failed=verdict.chosen.failed)
+        choice = policy.at(wanted, domains_of(self._head)) if policy is not None else None
+        chose = choice is not None and exact_key(choice.action) == exact_key(setting.action)
+        return self._made(setting, wanted, FROM_POLICY if chose else FROM_TRIALS, verdict.notes, verdict)
 
     def _at(self, wanted: Context) -> tuple[Measurements, str | None]:
         """The trials that count in a context, and which they are where the context itself was not drawn."""
@@ -193,7 +233,7 @@ class Recommender:
         metric = self._metric
         if setting.samples and best is not None:
             over = f"it exceeds the limits{exceeded(setting, self._objectives)}" if setting.violation else None
-            return [over, better_measured(setting, best, metric, self._objectives)]
+            return [over, better_measured(setting, best, metric)]
         notes: list[str | None] = []
         elsewhere = self._all.setting(setting.action)
         if elsewhere.samples:
@@ -202,3 +242,41 @@ class Recommender:
             name = spelled_pairs(best.action)
             notes.append(f"the best that was measured there is {name} ({described(best, metric)})")
         return notes
+
+
+def better_measured(mine: Setting, best: Setting, metric: RewardMetric | None) -> str | None:
+    """That ``best`` was measured better than ``mine`` for sure; None if it wasn't.
+
+    Where neither was measured twice, so that the spread is unknown, that it looks better.
+    """
+    if exact_key(mine.action) == exact_key(best.action):
+        return None
+    name = spelled_pairs(best.action)
+    if best.violation + SLACK < mine.violation:
+        how = "exceeds the limits by less" if best.violation else "keeps the limits"
+        return f"{name} {how} there ({described(best, metric)})"
+    groups = [[trial.reward for trial in setting.trials] for setting in (best, mine)]
+    found = pooled(groups).difference(*groups)
+    bounds = found.interval(CONFIDENCE)
+    if found.mean <= SLACK * abs(mine.reward) or (bounds.known and bounds.low <= 0):
+        return None
+    how = "was measured better there" if bounds.known else "looks better there"
+    return f"{name} {how}: {described(best, metric)} against {described(mine, metric)}"
+
+
+def described(setting: Setting, metric: RewardMetric | None) -> str:
+    """``seconds 1.1 from 2 samples``; the reward where it is no metric."""
+    means, name = setting.metrics(), "" if metric is None else metric.name
+    what = f"{name} {number(means[name])}" if name in means else f"reward {number(setting.reward)}"
+    return f"{what} from {counted(len(setting.samples), 'sample')}"
+
+
+def exceeded(setting: Setting, objectives: Sequence[Objective]) -> str:
+    """In brackets the metrics that exceed their limits; empty if none does."""
+    means = setting.metrics()
+    found = [
+        f"{objective.metric} is {number(means[objective.metric])}, the limit {number(objective.limit)}"
+        for objective in objectives
+        if objective.limit is not None and objective.metric in means and objective.violation(means)
+    ]
+    return f" ({', '.join(found)})" if found else ""
