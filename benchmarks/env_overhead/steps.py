@@ -109,6 +109,7 @@ def _scenario(contexts: bool, trials: int) -> Scenario:
         "isolate": False,
         "agent": "random_search",
         "agent_steps": trials,
+        "confirm": "off",
         "agent_metrics": ["score"],
         "agent_reward_function": "identity",
         "cache": "off",

@@ -35,6 +35,7 @@ def scenario(agent: str, seed: int, steps: int, episode_steps: int = 1, **config
         "keep": "none",
         "agent": agent,
         "agent_steps": steps,
+        "confirm": "off",
         "agent_metrics": ["throughput"],
         "agent_reward_function": "identity",
         "episode_steps": episode_steps,

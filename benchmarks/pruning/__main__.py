@@ -85,6 +85,7 @@ def ran(seed: int, uneven: bool, pruner: str | dict[str, Any] | None) -> Ran:
         "isolate": False,
         "agent": "random_search",
         "agent_steps": TRIALS,
+        "confirm": "off",
         "agent_metrics": ["value"],
         "agent_reward_function": "identity",
         "cmd_args": {

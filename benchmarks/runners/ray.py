@@ -90,6 +90,7 @@ def busy(address: str, folder: Path, count: int) -> float:
                 "workload": "command",
                 "agent": "random_search",
                 "agent_steps": count,
+                "confirm": "off",
                 "agent_metrics": ["duration_s"],
                 "cmd_args": {"command": "sleep 3; : {x}", "x": {"low": 0.0, "high": 1.0}},
             }

@@ -81,6 +81,7 @@ def trials(folder: Path, command: str, count: int, slots: int, **settings: Any) 
                 "workload": "command",
                 "agent": "random_search",
                 "agent_steps": count,
+                "confirm": "off",
                 "agent_metrics": ["duration_s"],
                 "cmd_args": {"command": f"{command}; : {{x}}", "x": {"low": 0.0, "high": 1.0}},
             }

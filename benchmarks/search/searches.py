@@ -132,6 +132,7 @@ def _scenario(problem: Problem, sampler: str, seed: int, trials: int, cached: bo
                 "agent": "optuna",
                 "agent_config": {"sampler": sampler},
                 "agent_steps": trials,
+                "confirm": "off",
                 "cache": "on" if cached else "off",
                 "agent_metrics": ["value"],
                 "objectives": [{"metric": "value", "goal": problem.goal}],

@@ -17,6 +17,7 @@ workload = "python"
 isolate = false
 agent = "random_search"
 agent_steps = {trials}
+confirm = "off"
 agent_metrics = ["score"]
 agent_reward_function = "identity"
 cache = "on"

@@ -15,6 +15,7 @@ name = "true"
 workload = "command"
 agent = "random_search"
 agent_steps = {trials}
+confirm = "off"
 agent_metrics = ["duration_s"]
 cache = "off"
   [experiments.cmd_args]

@@ -16,6 +16,7 @@ name = "sleep"
 workload = "command"
 agent = "random_search"
 agent_steps = {trials}
+confirm = "off"
 agent_metrics = ["duration_s"]
 cache = "off"
   [experiments.cmd_args]

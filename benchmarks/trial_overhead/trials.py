@@ -25,6 +25,7 @@ workload = "python"
 isolate = false
 agent = "random_search"
 agent_steps = {trials}
+confirm = "off"
 agent_metrics = ["score"]
 agent_reward_function = "identity"
   [experiments.cmd_args]

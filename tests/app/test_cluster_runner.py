@@ -79,7 +79,7 @@ def test_a_record_has_the_nodes_of_every_attempt(scenario: Path) -> None:
     assert [trial.nodes for trial in found] == [("good",), ("bad", "good")]
     assert list(found.to_pandas()["nodes"]) == ["good", "bad good"]
     rows = (folder / "e" / "trajectory.csv").read_text().splitlines()
-    assert [row.rpartition(",")[2] for row in rows] == ["nodes", "good", "bad good"]
+    assert [row.split(",")[-2] for row in rows] == ["nodes", "good", "bad good"]
     assert 'queue = "short"' in (folder / "scenario.toml").read_text()
 
 
@@ -89,7 +89,7 @@ def test_a_run_without_a_cluster_names_no_nodes(scenario: Path) -> None:
     assert (
         (folder / "e" / "trajectory.csv")
         .read_text()
-        .startswith("step,status,cached,reward,action.x,observation.value,duration_s\n")
+        .startswith("step,status,cached,reward,action.x,observation.value,duration_s,phase\n")
     )
     assert "nodes" not in load(folder).experiments["e"].to_pandas()
 

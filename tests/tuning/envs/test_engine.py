@@ -311,6 +311,71 @@ def test_stop_after_no_improvement(bench: Benches) -> None:
     assert one.engine.tally.best.number == 6
 
 
+def test_improvement_is_counted_within_a_context(bench: Benches) -> None:
+    """A context where everything is better improves nothing; of a range, draws near each other are compared."""
+
+    def function(x: int, load: float | str) -> dict[str, float]:
+        return {"m": x + (100.0 if load == "low" else 0.0 if load == "high" else float(load))}
+
+    for param, contexts in (
+        (EnvParam(Choice(("low", "high"))), ("low", "high")),
+        (EnvParam(Range(0.0, 1.0)), (0.1, 0.9)),
+    ):
+        one = bench(function, env_params={"load": param}, budget=Budget(stop_after_no_improvement=3))
+        for x, load in ((5, contexts[1]), (4, contexts[0]), (4, contexts[1]), (3, contexts[0])):
+            assert one.engine.exhausted() is None
+            one.engine.run_all([({"x": x}, {"load": load})], "search")
+        assert one.engine.tally.idle == 2
+        assert one.engine.tally.best.action == {"x": 4}
+        one.engine.run_all([({"x": 9}, {"load": contexts[0]})] * 3, "confirm")
+        assert one.engine.tally.idle == 2, "a confirmation is no search"
+        assert one.engine.exhausted() is None
+        one.engine.run_all([({"x": 3}, {"load": contexts[1]})], "search")
+        assert one.engine.exhausted() == "no improvement in 3 trials"
+
+
+def test_planned_trials_keep_away_from_cache_pruner_and_history(bench: Benches) -> None:
+    """Only a baseline fills the cache."""
+
+    def function(x: int, load: int, report: Any) -> dict[str, float]:
+        report(1, float(x))
+        return {"m": float(x)}
+
+    class Never:
+        def judge(self, number: int, curve: Any) -> str:
+            return "hopeless"
+
+        def closed(self, number: int, curve: Any, status: str) -> None:
+            pass
+
+    one = bench(function, env_params={"load": EnvParam(Choice((1, 2)))}, pruner=Never, slots=2)
+    for phase in ("noise", "baseline", "confirm", "confirm"):
+        (closed,) = one.engine.run_all([({"x": 1}, {"load": 1})], phase)
+        assert (closed.phase, closed.status, closed.cached_from) == (phase, "measured", None)
+    same, other = one.engine.run_all([({"x": 1}, {"load": 1}), ({"x": 2}, {"load": 1})], "search")
+    assert {same.status, other.status} == {"measured", "pruned"}
+    assert {same.cached_from, other.cached_from} == {None, 2}
+    assert [trial.phase for trial in one.engine.history()] == ["baseline", "search", "search"]
+    assert [trial.number for trial in one.trials()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_search_leaves_its_share_to_the_confirmation(bench: Benches, clock: Any) -> None:
+    one = bench(but_nine, budget=Budget(agent_steps=5, max_time_s=10.0), clock=clock)
+    one.engine.budget.kept, one.engine.budget.kept_share = 2, 0.3
+    for x in (1, 2, 3):
+        one.step(x=x)
+    assert one.engine.exhausted() == "agent_steps = 5 are used up, but for 2 to confirm the best"
+    assert len(one.engine.run_all([({"x": 3}, {})] * 4, "confirm")) == 2
+    one = bench(but_nine, budget=Budget(max_time_s=10.0), clock=clock)
+    one.engine.budget.kept_share = 0.3
+    one.step(x=1)
+    clock.now += 8.0
+    assert one.engine.exhausted() == "max_time = 10 s is over, but for the confirmation"
+    assert len(one.engine.run_all([({"x": 3}, {})], "confirm")) == 1
+    clock.now += 2.0
+    assert one.engine.run_all([({"x": 3}, {})], "confirm") == []
+
+
 # what stays in trials/ ----------------------------------------------------------------------------------------
 
 XS = (3, 9, 5, 1, 7, 5, 2)

@@ -382,7 +382,7 @@ class TrialTraining:
     # the loop -----------------------------------------------------------------------------------------
 
     def _decide(self, seen: np.ndarray, number: int) -> Decision:
-        if number == 1 and self._config.start_action == "first":
+        if number == self._env.first and self._config.start_action == "first":
             first = {name: knob.from_unit(0.0) for name, knob in self._env.space.knobs.items()}
             return self._learner.judge(seen, self._view.encode(first))
         return self._learner.act(seen, number)

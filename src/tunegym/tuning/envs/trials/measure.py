@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import heappush, heappushpop
-from typing import Any
+from typing import Any, Literal
 
 from tunegym.core.text import printable
 from tunegym.tuning.model.scenario import Experiment, violation
@@ -61,7 +61,7 @@ class Measurement:
         self._prune = prune
         self._trials = trials
         self._metrics = experiment.agent_metrics
-        self._repeats = experiment.repeats
+        self._repeats: int | Literal["auto"] = experiment.repeats
         self._warmup = experiment.warmup
         self._several = experiment.most_samples > 1
         self._doubtful = doubtful

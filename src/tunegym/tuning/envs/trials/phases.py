@@ -104,6 +104,8 @@ class Phases:
     def start(self) -> bool:
         """Measure what comes first, and give the agent the rest of the budget; False if its search is over."""
         experiment = self._experiment
+        if experiment.baseline is None and not experiment.enqueue and not checks_noise(experiment):
+            return True
         self._trials = sorted((trial for _, trial in self._store.recorded()), key=lambda trial: trial.number)
         if not self._last_search:
             done = {exact_key(trial.context) for trial in self._trials if trial.phase == BASELINE}
