@@ -35,7 +35,7 @@ from tunegym.tuning.envs.trials.phases import Phases
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Plan, Progress
 from tunegym.tuning.model.trial import SEARCH
-from tunegym.tuning.model.values import masked, number, pairs
+from tunegym.tuning.model.values import masked, number
 from tunegym.tuning.ports import Kind, Listener, Runner, Session
 from tunegym.tuning.reports.trials import reached
 from tunegym.tuning.stores.records import head_record
@@ -104,7 +104,9 @@ class TrialSession(OpenSession):
     def __init__(self, env: TrialEngine, store: JournalStore, runner: Runner, resources: contextlib.ExitStack) -> None:
         super().__init__(env, store, resources)
         self._runner = runner
-        self._phases = Phases(env, store, head_record(store.head, 0.0)) if self.experiment.agent is not None else None
+        one = self.experiment
+        needed = one.confirms or one.baseline is not None or one.enqueue or one.repeats == "auto"
+        self._phases = Phases(env, store, head_record(store.head, 0.0)) if needed and one.agent is not None else None
 
     def prepare(self) -> bool:
         """Measure the baseline, the noise, and what is to be tried first."""
@@ -122,8 +124,7 @@ class TrialSession(OpenSession):
         if (best := tally.best) is not None and self.experiment.agent is not None:
             one = self.experiment
             metric = reward_metric(one.agent_metrics, one.objectives, {"agent_reward_function": one.reward})
-            there = f" at {pairs(best.context)}" if best.context else ""
-            shown["best"] = f"{reached(best, metric, one.goals)}{there}"
+            shown["best"] = reached(best, metric, one.goals)
         if tally.phase != SEARCH:
             shown["phase"] = tally.phase
         if waiting := getattr(self._runner, "waiting", ""):
