@@ -35,7 +35,7 @@ from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Recording
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Range, Space
-from tunegym.tuning.model.trial import Feedback, Trial
+from tunegym.tuning.model.trial import BASELINE, SEARCH, Feedback, Trial
 from tunegym.tuning.ports import Agent, Env
 from tunegym.tuning.rewards import identity
 from tunegym.tuning.runners.local import LocalRunner
@@ -178,10 +178,12 @@ class AgentSuite(_Suite):
         refuse: Callable[[Mapping[str, Any]], bool] | None = None,
         stop_after: int | None = None,
         agent: Callable[[Env, Any, int], Agent] | None = None,
+        baseline: bool = False,
     ) -> list[Trial]:
         """Run the agent on the journal in ``folder`` as an app would; every closed trial by number.
 
-        ``stop_after`` stops the run when so many trials have been closed; call again to resume it.
+        ``stop_after`` stops the run when so many trials have been closed; call again to resume it. With a ``baseline``
+        the first trial is none of the agent's.
         """
         experiment = self._experiment(steps or self.trials, landscape, seed)
         workload = PythonWorkload(experiment, Path.cwd())
@@ -207,6 +209,10 @@ class AgentSuite(_Suite):
                 stopping=lambda: stop_after is not None and len(closed) >= stop_after,
             )
             engine.take_over()
+            if baseline:
+                action = {name: knob.from_unit(0.5) for name, knob in self.knobs.items()}
+                engine.run_all([(action, None)], BASELINE)
+                engine.first = 2
             code = _run((agent or type(self).agent)(engine, experiment.agent_config, seed))
             assert code == 0, f"run() returned {code}"
             engine.close(interrupted=stop_after is not None)
@@ -246,6 +252,11 @@ class AgentSuite(_Suite):
     def test_budget_of_one(self, tmp_path: Path) -> None:
         """Also when there is less to do than a warm-up would take."""
         assert [trial.number for trial in self.drive(tmp_path, steps=1, slots=2)] == [1]
+
+    def test_a_baseline_comes_first(self, tmp_path: Path) -> None:
+        """A trial that was made before the search is its past, and a part of the budget."""
+        trials = self.drive(tmp_path, baseline=True)
+        assert [trial.phase for trial in trials] == [BASELINE, *[SEARCH] * (self.trials - 1)]
 
     def test_survives_constraints(self, tmp_path: Path) -> None:
         """A refused action is data too."""

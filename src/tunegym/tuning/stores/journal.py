@@ -39,18 +39,7 @@ logger = logging.getLogger(__name__)
 
 FSYNC_S = 1.0
 _APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-_SAME = (
-    "experiment",
-    "seed",
-    "agent",
-    "knobs",
-    "env_params",
-    "metrics",
-    "repeats",
-    "objectives",
-    "goals",
-    *records.UNSET,
-)
+_SAME = ("experiment", "seed", "agent", "knobs", "env_params", "metrics", "repeats", "objectives", "goals")
 
 
 class JournalFile:
