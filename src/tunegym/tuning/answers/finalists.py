@@ -36,13 +36,22 @@ if TYPE_CHECKING:
     from tunegym.tuning.model.scenario import Confirm
 
 SHARE = 4.0
-"""The reserve is this many times the relative spread of three samples, which may well show half of the true one."""
+"""The reserve is this many times the relative spread of three samples, which may well show half of the true one.
+
+Twice that with a baseline, which takes its place in every block.
+"""
 LEAST = 3
 """Fresh samples that a reserve has for each setting that must be measured."""
+ENOUGH = 5
+"""Reported blocks after which the confirmation may end early: fewer often seem to spread less than they do."""
+AGREE = 2
+"""Blocks that must agree with the search to the last digit for a metric to be deterministic."""
 RUNG = 2
 """Blocks after which the worse half is dropped."""
-RACE = 0.6
+RACE = 0.4
 """The share of the reserve that races may use; the rest is for the report."""
+FREEDOM = 2
+"""Degrees of freedom from which on fresh samples alone say how they spread."""
 SAME = 0.01
 """Settings that differ by less than this share are as good as each other, and a mean this well known is known."""
 
@@ -68,12 +77,13 @@ def reserve(
         metric: which metric the reward is, if it is one.
     """
     share = confirm["share"] if isinstance(confirm, Mapping) else confirm.share
-    most, block = int(share * budget), contexts * (2 if baseline else 1)
+    each = 2 if baseline else 1
+    most, block = int(share * budget), contexts * each
     values = [trial.metrics[metric.name] if metric else trial.reward for trial in noise if trial.measured]
     spread = relative_spread(values) if len(values) > 1 else math.inf
-    wanted = max(block, LEAST)
+    wanted = max(AGREE * block, LEAST)
     if spread:
-        wanted = max(LEAST * block, math.ceil(min(SHARE * spread, share) * budget))
+        wanted = max(LEAST * block, math.ceil(min(SHARE * each * spread, share) * budget))
     return 0 if most < block else min(wanted, most)
 
 
@@ -154,24 +164,28 @@ class FreshSamples:
         self.contexts = {place: self.contexts[place] / total for place in contexts}
 
     def pool(self, metric: str | None) -> Spread:
-        """The spread of a metric, or of the reward (None), pooled over settings and contexts, with the noise check.
+        """The spread of a metric, or of the reward (None), pooled over settings and contexts.
 
-        Where all of that is the same, the search must have seen the same, too, for the metric to be deterministic.
+        The noise check's setting may spread in another way: it counts only where there is next to nothing else. Where
+        all of that is the same, the search must have seen the same, too, for the metric to be deterministic.
         """
-        fresh = {cell: list(trials) for cell, trials in self._cells.items()}
+        fresh = [values_of(trials, metric) for trials in self._cells.values()]
+        found = pooled(fresh)
+        if not self._confirmed or (found.freedom >= FREEDOM and found.variance > SLACK**2):
+            return found
+        seen = {cell: list(trials) for cell, trials in self._cells.items()}
         noise: dict[tuple[bytes, bytes], list[Trial]] = {}
-        seen = {cell: list(trials) for cell, trials in fresh.items()}
-        for trial in self.earlier if self._confirmed else ():
+        for trial in self.earlier:
             cell = exact_key(trial.action), exact_key(trial.context)
             if trial.phase in ("baseline", "noise"):
                 noise.setdefault(cell, []).append(trial)
-            if cell in seen and trial.cached_from is None:
+            elif cell in seen and trial.cached_from is None:
                 seen[cell].append(trial)
-        for groups in (fresh, seen):
-            found = pooled([values_of(trials, metric) for trials in (*groups.values(), *noise.values())])
-            if found.variance > SLACK**2:
-                break
-        return found
+        checked = [values_of(trials, metric) for trials in noise.values()]
+        if pooled(checked).variance > SLACK**2:
+            return pooled([*fresh, *checked])
+        whole = [values_of(trials, metric) for trials in seen.values()]
+        return found if (found := pooled(whole)).variance > SLACK**2 and found.freedom else pooled([*whole, *checked])
 
     @cached_property
     def surface(self) -> Surface:
@@ -399,7 +413,7 @@ class Confirmation:
 
     def _is_known(self, fresh: FreshSamples, reported: int) -> bool:
         """Whether the winners' means are so well known that more blocks would tell nothing."""
-        if fresh.spread.variance > SLACK**2 and reported < LEAST:
+        if reported < (ENOUGH if fresh.spread.variance > SLACK**2 else AGREE):
             return False
         for action, place in self._cells():
             rewards = fresh.rewards(action, place, -reported)
