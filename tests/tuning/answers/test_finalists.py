@@ -85,6 +85,7 @@ def xs(block: list[tuple[Action, Context]]) -> list[Any]:
         (0.05, 100, 1, False, 6, 30),
         (0.5, 100, 1, False, 30, 30),
         (0.5, 12, 1, False, 3, 3),
+        (0.0, 20, 1, False, 1, 1),
         (0.5, 12, 12, False, 0, 0),
     ],
 )
@@ -149,10 +150,10 @@ def test_trials_of_one_block_may_close_in_any_order() -> None:
     assert bench.plan(30).next_block() == block[:1]
 
 
-def test_a_deterministic_metric_takes_two_samples() -> None:
-    assert list(map(len, Bench(linear, 0.0).search().confirm(10))) == [1, 1]
+def test_a_deterministic_metric_takes_three_samples() -> None:
+    assert list(map(len, Bench(linear, 0.0).search().confirm(10))) == [1, 1, 1]
     bench = Bench(linear, 0.0, baseline={"x": 9}).search()
-    assert list(map(len, bench.confirm(10))) == [2, 2]
+    assert list(map(len, bench.confirm(10))) == [2, 2, 2]
     assert bench.plan(10).ended == CLEAR
 
 

@@ -40,11 +40,13 @@ SHARE = 4.0
 
 Twice that with a baseline, which takes its place in every block.
 """
-LEAST = 3
-"""Fresh samples that a reserve has for each setting that must be measured."""
-ENOUGH = 5
-"""Reported blocks after which the confirmation may end early: fewer often seem to spread less than they do."""
-AGREE = 2
+LEAST = 6
+"""Fresh samples that a reserve has for each setting that must be measured, if the metric is noisy."""
+SMALL = 0.03
+"""The share that a deterministic metric takes, if that is enough for a sample in every context."""
+ENOUGH = 8
+"""Reported blocks after which the confirmation ends if a race ended early."""
+AGREE = 3
 """Blocks that must agree with the search to the last digit for a metric to be deterministic."""
 RUNG = 2
 """Blocks after which the worse half is dropped."""
@@ -53,7 +55,7 @@ RACE = 0.4
 FREEDOM = 2
 """Degrees of freedom from which on fresh samples alone say how they spread."""
 SAME = 0.01
-"""Settings that differ by less than this share are as good as each other, and a mean this well known is known."""
+"""Settings that differ by less than this share are as good as each other."""
 
 CLEAR, TIED, USED = "one setting is clearly best", "the rest can't be told apart", "the reserve is used up"
 
@@ -81,7 +83,7 @@ def reserve(
     most, block = int(share * budget), contexts * each
     values = [trial.metrics[metric.name] if metric else trial.reward for trial in noise if trial.measured]
     spread = relative_spread(values) if len(values) > 1 else math.inf
-    wanted = max(AGREE * block, LEAST)
+    wanted = max(block, min(AGREE * block, math.ceil(SMALL * budget)))
     if spread:
         wanted = max(LEAST * block, math.ceil(min(SHARE * each * spread, share) * budget))
     return 0 if most < block else min(wanted, most)
@@ -336,6 +338,7 @@ class Confirmation:
         self._reserve, self._seed = reserve, seed
         self._entries = _entries(fresh, self._size(), policy)
         self._races = {race: list(some) for race, some in self._entries.items()}
+        self._raced = {race for race, some in self._entries.items() if len(some) > 1}
         self._over: dict[bytes | None, str] = {}
         self.finalists: Mapping[bytes, tuple[Action, ...]] = {
             place: tuple(fresh.values[one] for one in self._alive(place)) for place in fresh.contexts
@@ -374,7 +377,7 @@ class Confirmation:
             cells = self._cells()
             used, block = used + len(cells), block + 1
             if used > self._reserve or not any(self._races.values()):
-                self.ended = next(iter(self._over.values()), USED) if reported >= LEAST else USED
+                self.ended = USED
                 return []
             for cell in cells:
                 expected[cell] = expected.get(cell, 0) + 1
@@ -385,7 +388,9 @@ class Confirmation:
             reported += all(len(some) < 2 for some in self._races.values())
             for race in self._races:
                 self._races[race] = self._survivors(fresh, race, block)
-            if reported and self._is_known(fresh, reported):
+            # Never by how the reported samples look: that would choose those that spread little.
+            exact = fresh.spread.variance <= SLACK**2
+            if reported >= (AGREE if exact else ENOUGH) and (exact or 0 < len(self._over) == len(self._raced)):
                 self.ended = next(iter(self._over.values()), CLEAR)
         return []
 
@@ -410,17 +415,6 @@ class Confirmation:
             return [fresh.choose(some, race)]
         kept = ranked[: math.ceil(len(ranked) / 2)]
         return kept if len(kept) > 1 else [fresh.choose(some, race)]
-
-    def _is_known(self, fresh: FreshSamples, reported: int) -> bool:
-        """Whether the winners' means are so well known that more blocks would tell nothing."""
-        if reported < (ENOUGH if fresh.spread.variance > SLACK**2 else AGREE):
-            return False
-        for action, place in self._cells():
-            rewards = fresh.rewards(action, place, -reported)
-            found = fresh.spread.estimate(rewards).interval(fresh.confidence) if rewards else None
-            if found is not None and not max(found.high - found.mean, found.mean - found.low) <= SAME * abs(found.mean):
-                return False
-        return True
 
 
 def _entries(fresh: FreshSamples, size: int, policy: PolicyTable | None) -> dict[bytes | None, list[bytes]]:

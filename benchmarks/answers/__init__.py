@@ -1,0 +1,1 @@
+"""Whether answers under noise can be acted on, beside Optuna's own best."""

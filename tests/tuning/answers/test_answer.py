@@ -1,0 +1,262 @@
+"""The answer: its sentence, ties, gains over a baseline, failures, contexts, and where nothing can be said."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tunegym.tuning.answers.answer import Verdict, answer, answer_at
+from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommender
+from tunegym.tuning.model.scenario import Objective
+from tunegym.tuning.model.trial import Failed, Measured, Trial
+from tunegym.tuning.model.values import Context
+
+Row = tuple[str, int, float | None]
+"""The phase, the knob ``x``, and the metric ``s``; None for a failure."""
+LOAD = {"load": {"values": ["low", "high"], "weights": [0.75, 0.25]}}
+SIZE = {"size": {"low": 0.0, "high": 60.0, "dtype": "float"}}
+JITTER = (0.99, 1.01, 1.0, 0.985, 1.015, 1.0)
+
+
+def head(**more: Any) -> dict[str, Any]:
+    return {
+        "knobs": {"x": {"values": [1, 2, 3, 4, 5]}},
+        "env_params": {},
+        "metrics": ["s"],
+        "objectives": [{"metric": "s", "goal": "min"}],
+        "goals": {"s": "min"},
+        "confirm": {"mode": "auto", "share": 0.3, "max_finalists": 8, "confidence": 0.95},
+        **more,
+    }
+
+
+def trials(rows: Iterable[tuple[Row, Context]]) -> list[Trial]:
+    made = []
+    for number, ((phase, x, value), context) in enumerate(rows, start=1):
+        outcome = Failed("no") if value is None else Measured(({"s": value},))
+        made.append(Trial(number, context, {"x": x}, outcome, -(value or 99.0), 0.1, phase=phase))
+    return made
+
+
+def rows(phase: str, x: int, mean: float, count: int, context: Context | None = None) -> list[tuple[Row, Context]]:
+    return [((phase, x, mean * JITTER[at % len(JITTER)]), context or {}) for at in range(count)]
+
+
+def search(means: Mapping[int, float], context: Context | None = None) -> list[tuple[Row, Context]]:
+    return [row for x, mean in means.items() for row in rows("search", x, mean, 2, context)]
+
+
+MEANS = {1: 1.0, 2: 1.2, 3: 1.5}
+
+
+def overall(made: Iterable[tuple[Row, Context]], **more: Any) -> Verdict:
+    return answer(trials(made), head(**more), {}).overall
+
+
+def test_a_confirmed_answer_beside_a_baseline() -> None:
+    made = [*rows("baseline", 5, 2.0, 1), *rows("noise", 5, 2.0, 2), *search(MEANS)]
+    made += [*rows("confirm", 2, 1.2, 2), *rows("confirm", 1, 1.0, 6), *rows("confirm", 5, 2.0, 6)]
+    found = overall(made, baseline={"x": 5})
+    assert found.sentence == (
+        "x=1: s 1, 50 % less than your settings (95 % CI 49 to 51 %), from 4 confirmation trials."
+    )
+    assert found.confirmed
+    assert found.ties == ()
+    assert [one.action["x"] for one in found.finalists] == [1, 2, 5]
+    one = found.finalists[0]
+    assert one is found.chosen
+    assert one.gain is not None
+    assert one.gain.is_sure
+    assert one.gain.percent is not None
+    assert one.gain.percent.mean == pytest.approx(50, abs=0.5)
+    assert one.gain.reward.mean == pytest.approx(1.0, abs=0.02)
+    assert (one.samples, len(one.trials), one.failed) == (4, 4, 0), "without the blocks that chose it"
+    assert one.reward is not None
+    assert one.reward.low < -1.0 < one.reward.high
+    assert set(one.spread) == {"s", "reward"}
+    whole = answer(trials(made), head(baseline={"x": 5}), {})
+    assert whole.noise is not None
+    assert whole.noise.relative_spread == pytest.approx(0.01, rel=0.3)
+    assert whole.noise.drift is not None
+    assert whole.not_tested == "1 of 5 settings"
+    assert json.loads(json.dumps(whole.as_dict()))["overall"]["sentence"] == found.sentence
+
+
+def test_without_a_baseline_it_says_compared_to_what() -> None:
+    found = overall([*search(MEANS), *rows("confirm", 1, 1.0, 6)])
+    assert found.sentence.startswith("x=1: s 1 (95 % CI 0.98")
+    assert found.sentence.endswith("from 6 confirmation trials; 17 % less than the median of the search.")
+    assert found.chosen is not None
+    assert found.chosen.gain is None
+
+
+def test_without_a_confirmation_it_says_so() -> None:
+    found = overall([*search(MEANS)])
+    assert not found.confirmed
+    assert "not confirmed" in found.sentence
+    assert found.notes[0] == "not confirmed: the best value of a search flatters itself"
+    assert found.chosen is not None
+    assert found.chosen.action == {"x": 1}
+
+
+def test_a_baseline_that_cannot_be_told_apart_is_kept() -> None:
+    made = [*search(MEANS), *rows("confirm", 1, 0.999, 6), *rows("confirm", 5, 1.0, 5), (("confirm", 5, 1.03), {})]
+    found = overall(made, baseline={"x": 5})
+    assert found.chosen is not None
+    assert found.chosen.is_baseline
+    assert [one.action["x"] for one in found.ties] == [1]
+    assert found.sentence.startswith("Keep your settings (x=5): s 1")
+    assert "nothing is better for sure; the next best, x=1, is 0." in found.sentence
+
+
+def test_of_a_tie_the_nearest_to_the_baseline() -> None:
+    made = [*search(MEANS), *rows("confirm", 4, 1.001, 4), *rows("confirm", 1, 1.0, 4), *rows("confirm", 5, 3.0, 4)]
+    found = overall(made, baseline={"x": 5})
+    assert found.chosen is not None
+    assert found.chosen.action == {"x": 4}
+    assert [one.action["x"] for one in found.ties] == [1]
+    assert "1 other setting can't be told apart from it" in found.notes
+
+
+def test_a_finalist_that_failed_is_not_recommended_while_another_has_not() -> None:
+    failed: list[tuple[Row, Context]] = [(("confirm", 1, None), {})]
+    made = [*search(MEANS), *rows("confirm", 1, 1.0, 5), *failed, *rows("confirm", 2, 1.2, 3)]
+    found = overall(made)
+    assert found.chosen is not None
+    assert found.chosen.action == {"x": 2}
+    assert "x=1 is not recommended: 1 trial of it failed" in found.notes
+    alone = overall([*search(MEANS), *rows("confirm", 1, 1.0, 5), *failed])
+    assert alone.chosen is not None
+    assert (alone.chosen.action, alone.chosen.failed) == ({"x": 1}, 1)
+    assert "1 trial of these settings failed" in alone.notes
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_too_few_measurements_name_no_winner(count: int) -> None:
+    made: list[tuple[Row, Context]] = [*rows("search", 1, 1.0, count), (("search", 2, None), {})]
+    found = overall(made)
+    assert found.chosen is None
+    assert found.finalists == ()
+    plural = "trials" if count == 0 else "trial"
+    assert found.sentence == f"Nothing can be recommended: {count} {plural} of {count + 1} gave a measurement."
+
+
+# contexts -------------------------------------------------------------------------------------------------
+
+LOW, HIGH = {"load": "low"}, {"load": "high"}
+
+
+def contextual() -> list[tuple[Row, Context]]:
+    """At low load 1 is the best, at high load, where all values are ten times as large, 3; 2 is good at both."""
+    low, high = {1: 1.0, 2: 1.1, 3: 2.0, 5: 2.2}, {1: 20.0, 2: 11.0, 3: 10.0, 5: 22.0}
+    made = [*search(low, LOW), *search(high, HIGH)]
+    for context, means, own in ((LOW, low, 1), (HIGH, high, 3)):
+        for x in (2, own, 5):
+            made += rows("confirm", x, means[x], 4, context)
+    return made
+
+
+def test_contexts_have_their_own_answers_and_are_never_mixed() -> None:
+    found = answer(trials(contextual()), head(env_params=LOAD, baseline={"x": 5}), {})
+    assert [one.chosen.action["x"] for one in found.per_context if one.chosen] == [1, 3]
+    assert found.overall.chosen is not None
+    assert found.overall.chosen.action == {"x": 2}
+    assert {one.action["x"] for one in found.overall.finalists} == {2, 5}, "with evidence in every context"
+    gain = found.overall.chosen.gain
+    assert gain is not None
+    assert gain.reward.mean == pytest.approx(0.75 * 1.1 + 0.25 * 11, rel=0.02)
+    assert found.overall.sentence.startswith("Over all 2 contexts, x=2, 50 % less than your settings")
+    assert found.per_context[1].sentence.startswith("At load=high, x=3: s 9.963, 55 % less than your settings")
+    assert found.overall.chosen.spread == {}, "no spread over contexts"
+
+
+@pytest.mark.parametrize(("over", "expected"), [("mean", 3.575), ("worst", 1.1), ({"cvar": 0.5}, 1.1)])
+def test_over_contexts(over: Any, expected: float) -> None:
+    found = answer(trials(contextual()), head(env_params=LOAD, baseline={"x": 5}, over_contexts=over), {}).overall
+    assert found.chosen is not None
+    assert found.chosen.gain is not None
+    assert found.chosen.gain.reward.mean == pytest.approx(expected, rel=0.02)
+
+
+def test_a_context_is_never_worse_off_than_with_the_single_setting() -> None:
+    made = [*contextual(), *rows("confirm", 4, 1.3, 4, LOW)]
+    better = [row for row in made if not (row[0][1] == 1 and row[0][0] == "confirm")]
+    found = answer(trials(better), head(env_params=LOAD), {}).per_context[0]
+    assert found.chosen is not None
+    assert found.chosen.action == {"x": 2}, "its own finalist, 4, is worse than the one over all"
+
+
+def test_asked_for_a_context() -> None:
+    made, given = trials(contextual()), head(env_params=LOAD, baseline={"x": 5})
+    found = answer_at(HIGH, made, given, {})
+    assert found.chosen is not None
+    assert found.chosen.action == {"x": 3}
+    assert answer_at({}, made, given, {}).context is None
+    only = [trial for trial in made if trial.context == LOW]
+    never = answer_at(HIGH, only, given, {})
+    assert never.notes[0].startswith("load=high was never measured")
+
+
+def test_near_a_point_of_a_range() -> None:
+    points = [5.0 + 10 * at for at in range(6)]
+    made = [row for at in points for row in search({1: 1 + at, 2: 30.0}, {"size": at})]
+    made += [
+        row
+        for at in points
+        for x, mean in ((1, 1 + at), (2, 30.0))
+        for row in rows("confirm", x, mean, 3, {"size": at})
+    ]
+    given = head(env_params=SIZE)
+    low, high = (answer_at({"size": size}, trials(made), given, {}) for size in (2.0, 58.0))
+    assert [one.chosen.action["x"] for one in (low, high) if one.chosen] == [1, 2]
+    assert "size=2.0 was never measured: this is the answer at size=5.0, the nearest" in low.notes
+
+
+# beside ---------------------------------------------------------------------------------------------------
+
+
+def test_limits_come_first() -> None:
+    objectives = [Objective("s", "min").as_dict(), Objective("mb", "min", weight=0, limit=10.0).as_dict()]
+    made = [
+        Trial(n, {}, {"x": x}, Measured(({"s": s, "mb": mb},)), -s, 0.1, phase=phase)
+        for n, (phase, x, s, mb) in enumerate(
+            [
+                (phase, x, s * j, mb)
+                for phase in ("search", "confirm")
+                for x, s, mb in ((1, 1.0, 20.0), (2, 2.0, 5.0))
+                for j in JITTER[:3]
+            ],
+            1,
+        )
+    ]
+    found = answer(made, head(objectives=objectives, metrics=["s", "mb"]), {}).overall
+    assert found.chosen is not None
+    assert found.chosen.action == {"x": 2}
+    assert found.ties == ()
+
+
+def test_what_a_policy_would_choose_is_said() -> None:
+    policy = PolicyTable("dqn", 6, (PolicyChoice({"x": 3}),))
+    made = trials([*search(MEANS), *rows("confirm", 3, 1.5, 2), *rows("confirm", 1, 1.0, 6)])
+    assert "the agent's policy chooses x=3" in answer(made, head(), {}, policy).overall.notes
+    recommended = Recommender("e", made, head(), {}, policy).recommend({})
+    assert (recommended.action, recommended.source, recommended.confirmed) == ({"x": 1}, "trials", True)
+    assert recommended.measured == 4
+    assert recommended.verdict is not None
+    assert math.isclose(recommended.mean["s"], recommended.verdict.finalists[0].metrics["s"].mean)
+
+
+def test_drift_and_a_busy_machine() -> None:
+    def noise(start: Sequence[float], end: Sequence[float]) -> Any:
+        made: list[tuple[Row, Context]] = [(("noise", 5, value), {}) for value in start]
+        made += search(MEANS)
+        made += [(("noise", 5, value), {}) for value in end]
+        return answer(trials(made), head(), {}).noise
+
+    assert noise([1.0, 1.01, 0.99], [1.0]).note is None
+    assert "is the machine busy?" in noise([1.0, 1.5, 0.7], [1.0]).note
+    assert "from the start to the end" in noise([1.0, 1.01, 0.99], [1.5]).note
