@@ -14,7 +14,7 @@ from tunegym.tuning.answers.intervals import SLACK, pooled
 from tunegym.tuning.answers.ranking import Measurements, Setting, best_among
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Knob
-from tunegym.tuning.model.trial import CONFIRM, Trial
+from tunegym.tuning.model.trial import CONFIRM, SEARCH, Trial
 from tunegym.tuning.model.values import Action, Context, counted, exact_key, number, spelled_pairs
 
 CONFIDENCE = 0.95
@@ -162,7 +162,8 @@ class Recommender:
         if not verdict.confirmed or verdict.chosen is None:
             return None
         numbers = set(verdict.chosen.trials)
-        fresh = Measurements([trial for trial in self._given if trial.number in numbers], self._objectives)
+        samples = [replace(trial, phase=SEARCH) for trial in self._given if trial.number in numbers]
+        fresh = Measurements(samples, self._objectives)
         setting = replace(fresh.setting(verdict.chosen.action), context=verdict.context, failed=verdict.chosen.failed)
         choice = policy.at(wanted, domains_of(self._head)) if policy is not None else None
         chose = choice is not None and exact_key(choice.action) == exact_key(setting.action)
