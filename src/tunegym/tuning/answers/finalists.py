@@ -435,7 +435,7 @@ def _entries(fresh: FreshSamples, size: int, policy: PolicyTable | None) -> dict
     for place in fresh.contexts:
         own = [*_chosen(fresh, policy, place), *_ranked(before, found.actions, place)]
         races[place] = [one for one in dict.fromkeys(own) if one not in (*shared, fresh.baseline)][
-            : max(size - len(shared), 0)
+            : max(size - len(shared), 1)
         ]
     return races
 
