@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import stdev
@@ -10,20 +11,40 @@ from typing import Any
 
 import tunegym
 from benchmarks.answers.tables import NoisyTable
+from benchmarks.search.problems import Action
 from benchmarks.search.searches import bare as search_bare
 from benchmarks.search.searches import measuring, prepare
 from benchmarks.trial_overhead.scenarios import folder
 from tunegym.app.run import Watch
-from tunegym.tuning.answers.answer import answer
+from tunegym.tuning.answers.answer import Verdict, answer
 from tunegym.tuning.answers.intervals import student_t
 from tunegym.tuning.model.trial import Trial
 
-CALLABLE = """
+CALLABLE = f"""
 from benchmarks.search.searches import measuring
+from {__name__} import places
 
 def measure(**knobs):
-    return {"value": measuring(knobs)}
+    return {{"value": measuring(knobs)}}
+
+def measure_in(data, **knobs):
+    return {{"value": places(data, knobs)}}
 """
+
+
+class Places:
+    """The data sets of one search; counts its calls, so that each has its own noise."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, NoisyTable] = {}
+        self.calls = 0
+
+    def __call__(self, data: str, action: Any) -> float:
+        self.calls += 1
+        return self.tables[data].measure(action, self.calls)
+
+
+places = Places()
 
 
 @dataclass(frozen=True)
@@ -60,17 +81,37 @@ def ours(name: str, noise: str, seed: int, trials: int, worse_by: float | None =
     if tunegym.run(_scenario(table, seed, trials, base), output=output, watch=watch):
         raise RuntimeError(f"{name}, {noise}, seed {seed} failed")
     results = tunegym.load(output).experiments["answers"]
-    verdict = answer(watch.trials, results.head, results.declared).overall
+    return _beside(table, answer(watch.trials, results.head, results.declared).overall, watch.trials, base)
+
+
+def in_contexts(names: Sequence[str], noise: str, seed: int, trials: int) -> list[Found]:
+    """One search over data sets as contexts, so many trials for each: the answer in each of them."""
+    prepare("tpe")
+    places.tables, places.calls = {name: NoisyTable(name, noise, seed, "ours") for name in names}, 0
+    scenario = _scenario(places.tables[names[0]], seed, trials * len(names), None)
+    scenario["experiments"][0]["cmd_args"] |= {"callable": "bench_answers:measure_in", "data": list(names)}
+    scenario["experiments"][0]["env_params"] = {"data": {}}
+    watch, output = _Trials(), folder()
+    if tunegym.run(scenario, output=output, watch=watch):
+        raise RuntimeError(f"seed {seed} failed")
+    results = tunegym.load(output).experiments["answers"]
+    verdicts = answer(watch.trials, results.head, results.declared).per_context
+    tables = [places.tables[str((verdict.context or {})["data"])] for verdict in verdicts]
+    return [_beside(table, one, watch.trials, None) for table, one in zip(tables, verdicts, strict=True)]
+
+
+def _beside(table: NoisyTable, verdict: Verdict, trials: Sequence[Trial], base: Action | None) -> Found:
+    """An answer beside the truth."""
     one = verdict.chosen
     assert one is not None
     found, truth = one.metrics["value"], table.truth(one.action)
-    samples = [trial.metrics["value"] for trial in watch.trials if trial.number in one.trials]
+    samples = [trial.metrics["value"] for trial in trials if trial.number in one.trials]
     plain = math.nan
     if len(samples) > 1:
         plain = student_t(0.975, len(samples) - 1) * stdev(samples) / math.sqrt(len(samples))
     return Found(
-        name,
-        seed,
+        table.name,
+        table.seed,
         table.regret(one.action),
         (found.mean - truth) / abs(truth),
         # A deterministic mean is added up in another order.
@@ -79,7 +120,7 @@ def ours(name: str, noise: str, seed: int, trials: int, worse_by: float | None =
         plain / abs(truth),
         math.nan if base is None else table.regret(base) - table.regret(one.action),
         one.gain is not None and one.gain.is_sure,
-        len(watch.trials),
+        len(trials),
     )
 
 
@@ -100,8 +141,8 @@ def _home() -> str:
     return str(place)
 
 
-def _scenario(table: NoisyTable, seed: int, trials: int, base: Any) -> dict[str, Any]:
-    experiment = {
+def _scenario(table: NoisyTable, seed: int, trials: int, base: Action | None) -> dict[str, Any]:
+    experiment: dict[str, Any] = {
         "name": "answers",
         "workload": "python",
         "isolate": False,
