@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -248,11 +249,19 @@ class _Judge:
         leading = [
             one for one in ranked if self._rank(one, context, scores)[:2] == self._rank(ranked[0], context, scores)[:2]
         ]
-        if context is not None and len(fresh.contexts) > 1:  # the winner there, and the winner over all
-            best = max(leading, key=lambda one: _mean(self._evidence(one, context, self._first(one, context))))
+        if context is not None and len(fresh.contexts) > 1:
+            # The winner there, unless the one over all is better for sure. Reported samples don't choose between them.
+            single = self._single
+            best = max([one for one in leading if one != single] or leading, key=lambda one: scores[one])
+            best = single if single in leading and fresh.is_better(single, best, context) else best
         else:
             best = fresh.choose(leading, context) if leading else None
         return [one for one in (best,) if one is not None] + [one for one in ranked if one != best]
+
+    @cached_property
+    def _single(self) -> bytes:
+        """The best setting over all contexts; empty if there is none."""
+        return next(iter(self._ranked(None)), b"")
 
     def _rank(self, one: bytes, context: bytes | None, scores: Mapping[bytes, Any]) -> tuple[bool, int, Any]:
         blocks = min(len(self.fresh.trials(one, place)) for place in self._places(context))
@@ -280,7 +289,7 @@ class _Judge:
         if not self.confirmed:
             return 0
         count = min(len(fresh.trials(action, place)) for place in self._places(context))
-        raced = 0
+        raced = len(fresh.contexts) > 1  # there at least the first block is a race
         for place in fresh.contexts:
             counts = [
                 len(fresh.trials(one, place))
@@ -288,7 +297,7 @@ class _Judge:
                 if one not in (action, fresh.baseline) and not fresh.failed(one)
             ]
             raced = max([raced, *(one for one in counts if one < count)])
-        return raced if count - raced >= REPORT else 0
+        return int(raced) if count - raced >= REPORT else 0
 
     def _chosen(self, shown: Sequence[Evidence]) -> Evidence:
         """The first one; the baseline if that is not better for sure, and nothing is wrong with the baseline."""

@@ -49,7 +49,7 @@ ENOUGH = 8
 AGREE = 3
 """Blocks that must agree with the search to the last digit for a metric to be deterministic."""
 RUNG = 2
-"""Blocks after which the worse half is dropped."""
+"""Blocks after which the worse half is dropped; one with several contexts, which inform each other."""
 RACE = 0.4
 """The share of the reserve that races may use; the rest is for the report."""
 FREEDOM = 2
@@ -121,6 +121,11 @@ class FreshSamples:
         found = exact_key(values)
         self.values.setdefault(found, values)
         return found
+
+    @property
+    def rung(self) -> int:
+        """The blocks of a race between two decisions."""
+        return RUNG if len(self.contexts) == 1 else 1
 
     @property
     def count(self) -> int:
@@ -358,7 +363,7 @@ class Confirmation:
             return 1
         each = self._reserve / len(before.contexts)
         size = before.head.get("confirm", {}).get("max_finalists", 8)
-        while size > 1 and _race_cost(size, before.baseline is not None) > RACE * each:
+        while size > 1 and _race_cost(size, before.baseline is not None, before.rung) > RACE * each:
             size -= 1
         return size
 
@@ -402,7 +407,7 @@ class Confirmation:
                 whole = [one for one in self._entries[race] if not fresh.failed(one, race)]
                 return [fresh.choose(whole, race)] if whole else some
             return some
-        if block % RUNG:
+        if block % fresh.rung:
             return some
         scores = fresh.scores(some, race)
         ranked = sorted(some, key=lambda one: (not fresh.failed(one, race), scores[one]), reverse=True)
@@ -434,9 +439,8 @@ def _entries(fresh: FreshSamples, size: int, policy: PolicyTable | None) -> dict
     races: dict[bytes | None, list[bytes]] = {None: shared}
     for place in fresh.contexts:
         own = [*_chosen(fresh, policy, place), *_ranked(before, found.actions, place)]
-        races[place] = [one for one in dict.fromkeys(own) if one not in (*shared, fresh.baseline)][
-            : max(size - len(shared), 1)
-        ]
+        rivals = [one for one in dict.fromkeys(own) if one not in (*shared, fresh.baseline)]
+        races[place] = [*rivals[: max(size - len(shared), 1)], *shared]
     return races
 
 
@@ -460,11 +464,11 @@ def _thinned(some: Sequence[bytes], size: int, spaced: bool) -> list[bytes]:
     return [some[at * len(some) // size] for at in range(size)]
 
 
-def _race_cost(size: int, baseline: bool) -> int:
+def _race_cost(size: int, baseline: bool, rung: int) -> int:
     """The trials in one context until a race of so many has a winner."""
     cost = 0
     while size > 1:
-        cost += RUNG * (size + baseline)
+        cost += rung * (size + baseline)
         size = math.ceil(size / 2)
     return cost
 
