@@ -85,6 +85,7 @@ def xs(block: list[tuple[Action, Context]]) -> list[Any]:
         (0.05, 100, 1, False, 6, 30),
         (0.5, 100, 1, False, 30, 30),
         (0.5, 12, 1, False, 3, 3),
+        (0.5, 20_000, 2, True, 240, 240),
         (0.0, 20, 1, False, 1, 1),
         (0.5, 12, 12, False, 0, 0),
     ],

@@ -1,1 +1,1 @@
-"""Answers from trials: rankings, certainty, recommendations. Pure: no files, no clock, no random numbers."""
+"""Answers from trials: rankings, intervals, confirmations, recommendations. Pure: no files, no clock, no randomness."""

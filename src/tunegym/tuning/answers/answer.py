@@ -274,7 +274,8 @@ class _Judge:
             self.fresh.key(found.values[action])
         if context is None:
             best = best_among(found).overall
-            some = [one for one in found.actions if len(self.fresh.contexts) < 2 or one in self.fresh.settings(None)]
+            everywhere = set(self.fresh.settings(None)) if len(self.fresh.contexts) > 1 else set(found.actions)
+            some = [one for one in found.actions if one in everywhere]
             first = [] if best is None else [exact_key(best.action)]
             ranked = sorted(some, key=found.order, reverse=True)
         else:

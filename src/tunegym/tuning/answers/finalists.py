@@ -24,7 +24,7 @@ from tunegym.core.randomness import unit
 from tunegym.tuning.answers.contexts import domain, domains_of
 from tunegym.tuning.answers.intervals import SLACK, Estimate, Spread, combined, pooled, relative_spread
 from tunegym.tuning.answers.ranking import LARGEST, Measurements, best_among
-from tunegym.tuning.answers.surface import Surface
+from tunegym.tuning.answers.surface import MOST, Surface
 from tunegym.tuning.model.scenario import Objective, violation
 from tunegym.tuning.model.space import EnvParam, EnvParams, Range
 from tunegym.tuning.model.trial import Cancelled, Trial
@@ -42,6 +42,8 @@ Twice that with a baseline, which takes its place in every block.
 """
 LEAST = 6
 """Fresh samples that a reserve has for each setting that must be measured, if the metric is noisy."""
+MOST_EACH = 60
+"""Trials in each context, twice that with a baseline, after which more tell little, however large the budget is."""
 SMALL = 0.03
 """The share that a deterministic metric takes, if that is enough for a sample in every context."""
 ENOUGH = 8
@@ -86,7 +88,7 @@ def reserve(
     wanted = max(block, min(AGREE * block, math.ceil(SMALL * budget)))
     if spread:
         wanted = max(LEAST * block, math.ceil(min(SHARE * each * spread, share) * budget))
-    return 0 if most < block else min(wanted, most)
+    return 0 if most < block else min(wanted, most, MOST_EACH * block)
 
 
 class FreshSamples:
@@ -197,13 +199,25 @@ class FreshSamples:
     @cached_property
     def surface(self) -> Surface:
         """What all measurements say of every setting: search and confirmation."""
-        found: dict[tuple[bytes, bytes], list[Trial]] = {cell: list(trials) for cell, trials in self._cells.items()}
+        found = {cell: list(values) for cell, values in self._before.items()}
+        for cell in self._cells:
+            found.setdefault(cell, []).extend(self.rewards(*cell))
+        places = {cell: (self.values[cell[0]], self.values[cell[1]]) for cell, values in found.items() if values}
+        return Surface(self.head, [(place, found[cell]) for cell, place in places.items()], self.spread)
+
+    @cached_property
+    def _before(self) -> dict[tuple[bytes, bytes], list[float]]:
+        """The rewards before the confirmation by setting and context; of very many the best ones in each context."""
+        found: dict[tuple[bytes, bytes], list[float]] = {}
         for trial in self.earlier:
-            if trial.cached_from is None:
-                found.setdefault((self.key(trial.action), self.key(trial.context)), []).append(trial)
-        places = [(self.values[action], self.values[context]) for action, context in found]
-        samples = zip(places, (values_of(trials, None) for trials in found.values()), strict=True)
-        return Surface(self.head, [(place, values) for place, values in samples if values], self.spread)
+            if trial.measured and trial.cached_from is None:
+                found.setdefault((self.key(trial.action), self.key(trial.context)), []).append(reward_of(trial))
+        if len(found) <= MOST:
+            return found
+        groups: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        for cell in sorted(found, key=lambda cell: -fmean(found[cell])):
+            groups.setdefault(cell[1] if cell[1] in self.contexts else b"", []).append(cell)
+        return {cell: found[cell] for group in groups.values() for cell in group[: MOST // len(groups)]}
 
     def typical(self, context: bytes) -> float:
         """The median reward of the search in a context; over all where it never came."""
@@ -227,22 +241,13 @@ class FreshSamples:
                 found.setdefault(exact_key(trial.action), []).append(trial)
         return found
 
-    def advantage(self, action: bytes, other: bytes | None, context: bytes | None, first: int = 0) -> Estimate | None:
-        """How much better a setting is than another, or than what is typical where there is none; None if unknown."""
+    def advantage(self, action: bytes, other: bytes, context: bytes | None, first: int = 0) -> Estimate | None:
+        """How much better a setting is than another, from a block on; None if one of them was not measured there."""
         places = list(self.contexts) if context is None else [context]
-        parts: list[Estimate] = []
-        for place in places:
-            mine = self.rewards(action, place, first)
-            if not mine:
-                return None
-            if other is None:
-                one = self.spread.estimate(mine)
-                parts.append(Estimate(one.mean - self.typical(place), *_absolute(one)))
-                continue
-            theirs = self.rewards(other, place, first) or self.rewards(other, place)
-            if not theirs:
-                return None
-            parts.append(self.spread.difference(mine, theirs))
+        pairs = [(self.rewards(action, place, first), self.rewards(other, place, first)) for place in places]
+        if not all(mine and theirs for mine, theirs in pairs):
+            return None
+        parts = [self.spread.difference(mine, theirs) for mine, theirs in pairs]
         return combined(list(zip(self.weights([part.mean for part in parts], places), parts, strict=True)))
 
     def weights(self, advantages: Sequence[float], places: Sequence[bytes]) -> list[float]:
@@ -288,12 +293,13 @@ class FreshSamples:
 
     def is_same(self, action: bytes, other: bytes, context: bytes | None) -> bool:
         """Whether two settings differ by next to nothing for sure."""
-        found, own = self.advantage(action, other, context), self.advantage(action, None, context)
-        if found is None or own is None:
+        found = self.advantage(action, other, context)
+        if found is None:
             return False
-        places = self.contexts if context is None else [context]
-        size = max(abs(fmean(self.rewards(action, place))) for place in places)
         bounds = found.interval(self.confidence)
+        size = max(
+            abs(fmean(self.rewards(action, place))) for place in (self.contexts if context is None else [context])
+        )
         return max(abs(bounds.low), abs(bounds.high)) <= SAME * size
 
     def changes(self, action: bytes) -> tuple[float, float]:
@@ -428,8 +434,10 @@ def _entries(fresh: FreshSamples, size: int, policy: PolicyTable | None) -> dict
     for key in found.actions:
         fresh.key(found.values[key])
     pareto = [fresh.key(one.action) for one in best_among(found).pareto]
-    before = fresh.upto({})
-    overall = _ranked(before, pareto or found.actions, None)
+    before, measured = fresh.upto({}), found.actions
+    if len(measured) > MOST:
+        measured = sorted(measured, key=found.order, reverse=True)[:MOST]
+    overall = _ranked(before, pareto or measured, None)
     if len(fresh.contexts) == 1:
         chosen = _chosen(fresh, policy, next(iter(fresh.contexts)))
         return {
@@ -438,7 +446,7 @@ def _entries(fresh: FreshSamples, size: int, policy: PolicyTable | None) -> dict
     shared = _thinned(overall, max(1, size // 2), bool(pareto))
     races: dict[bytes | None, list[bytes]] = {None: shared}
     for place in fresh.contexts:
-        own = [*_chosen(fresh, policy, place), *_ranked(before, found.actions, place)]
+        own = [*_chosen(fresh, policy, place), *_ranked(before, measured, place)]
         rivals = [one for one in dict.fromkeys(own) if one not in (*shared, fresh.baseline)]
         races[place] = [*rivals[: max(size - len(shared), 1)], *shared]
     return races
@@ -493,10 +501,6 @@ def values_of(trials: Iterable[Trial], metric: str | None) -> list[float]:
 
 def _violation(objectives: Sequence[Objective], trial: Trial) -> float:
     return violation([one for one in objectives if one.metric in trial.metrics], trial.metrics)
-
-
-def _absolute(one: Estimate) -> tuple[float, float, int]:
-    return one.variance * (one.mean**2 if one.log else 1.0), one.freedom, one.count
 
 
 def _gap(spec: Mapping[str, Any], one: Any, two: Any) -> float:

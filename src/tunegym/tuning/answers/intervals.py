@@ -21,7 +21,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 PRIOR = 8.0
 """The most degrees of freedom that the other settings' spread counts for beside a setting's own."""
@@ -48,11 +47,6 @@ class Interval:
         """The interval of ``slope * x + offset``."""
         low, high = sorted((slope * self.low + offset, slope * self.high + offset))
         return Interval(slope * self.mean + offset, low, high, self.count, self.confidence)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data; an unknown bound is None."""
-        low, high = (bound if math.isfinite(bound) else None for bound in (self.low, self.high))
-        return {"mean": self.mean, "low": low, "high": high, "count": self.count, "confidence": self.confidence}
 
 
 @dataclass(frozen=True, slots=True)

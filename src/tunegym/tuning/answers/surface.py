@@ -65,7 +65,8 @@ class Surface:
         values = advantage[kept]
         self._mean = float(values.mean()) if len(values) else 0.0
         total = max(float(values.var()), 1e-300) if len(values) else 1.0
-        noise = min(spread.variance, total) / max(total - spread.variance, total / 10)
+        known = spread.variance if spread.freedom else total / 10
+        noise = min(known, total) / max(total - known, total / 10)
         counts = np.array([len(some[at][1]) for at in kept])
         covariance = self._covariance(self._columns) + np.diag(noise / counts + 1e-8)
         self._weights = np.linalg.solve(covariance, values - self._mean)
