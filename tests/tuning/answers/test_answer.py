@@ -141,8 +141,8 @@ def test_too_few_measurements_name_no_winner(count: int) -> None:
     found = overall(made)
     assert found.chosen is None
     assert found.finalists == ()
-    plural = "trials" if count == 0 else "trial"
-    assert found.sentence == f"Nothing can be recommended: {count} {plural} of {count + 1} gave a measurement."
+    told = "1 trial gave 0 measurements" if count == 0 else "2 trials gave 1 measurement"
+    assert found.sentence == f"Nothing can be recommended: {told}."
 
 
 # contexts -------------------------------------------------------------------------------------------------

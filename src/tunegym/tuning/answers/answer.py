@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tunegym.tuning.answers.contexts import distance, domain, domains_of
 from tunegym.tuning.answers.finalists import FreshSamples, values_of
 from tunegym.tuning.answers.intervals import Estimate, Interval, Spread, combined, relative_spread
-from tunegym.tuning.answers.ranking import Measurements, best_among
+from tunegym.tuning.answers.ranking import Measurements, best_among, samples_of
 from tunegym.tuning.model.scenario import Objective, aims
 from tunegym.tuning.model.space import Knob, Range
 from tunegym.tuning.model.trial import Trial
@@ -213,10 +213,10 @@ class _Judge:
         """The answer in a context, or over all."""
         fresh = self.fresh
         where = None if context is None else fresh.values[context]
-        usable = sum(trial.measured and trial.cached_from is None for trial in self.trials)
+        usable = sum(len(samples_of(trial)) for trial in self.trials if trial.cached_from is None)
         ranked = self._ranked(context)
         if usable < 2 or not ranked:
-            why = f"{counted(usable, 'trial')} of {len(self.trials)} gave a measurement"
+            why = f"{counted(len(self.trials), 'trial')} gave {counted(usable, 'measurement')}"
             if usable > 1:
                 why = "no setting was measured in every context" if context is None else "nothing was measured there"
             return Verdict(where, None, (), (), self.confirmed, (), f"Nothing can be recommended: {why}.")

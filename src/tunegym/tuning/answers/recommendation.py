@@ -11,7 +11,7 @@ from tunegym.core.errors import StoreError
 from tunegym.tuning.answers.answer import RewardMetric, Verdict, answer_at, reward_metric
 from tunegym.tuning.answers.contexts import checked_context, distance, domains_of, trials_at
 from tunegym.tuning.answers.intervals import SLACK, pooled
-from tunegym.tuning.answers.ranking import Measurements, Setting, best_among
+from tunegym.tuning.answers.ranking import Measurements, Setting, best_among, samples_of
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Knob
 from tunegym.tuning.model.trial import CONFIRM, SEARCH, Trial
@@ -119,9 +119,9 @@ class Recommender:
             StoreError: next to nothing was measured.
         """
         wanted = checked_context(context, self._head) if self._head else {}
-        usable = sum(trial.measured and trial.cached_from is None for trial in self._given)
+        usable = sum(len(samples_of(trial)) for trial in self._given if trial.cached_from is None)
         if usable < FEWEST:
-            what = f"{self._name}: {usable or 'no'} trial was measured, which is too little to recommend anything"
+            what = f"{self._name}: {counted(usable, 'measurement')} in all, which is too little to recommend anything"
             raise StoreError(what, hint="see why with: tunegym status, or the reasons in journal.jsonl")
         if (confirmed := self._from_confirmation(wanted)) is not None:
             return confirmed
