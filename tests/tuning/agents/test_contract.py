@@ -40,20 +40,30 @@ TestRandomOverRanges = suite(
 
 def optuna(sampler: str, **more: Any) -> Any:
     """A test class for a sampler; it is past its start-up within 24 trials."""
-    attributes = {"knobs": more.pop("knobs")} if "knobs" in more else {}
+    attributes = {name: more.pop(name) for name in ("knobs", "env_params") if name in more}
     return suite(OptunaAgent, slow, config={"sampler": sampler, **more}, resumes_exactly=True, **attributes)
 
 
-TestTpe = optuna("tpe", startup_trials=5)
-TestTpeOverRanges = optuna("tpe", startup_trials=5, knobs=NUMBERS)
-TestTpeInASmallSpace = optuna("tpe", startup_trials=5, knobs={"algorithm": ALGORITHM, "x": Choice(tuple(range(10)))})
-TestGp = optuna("gp", startup_trials=20)
+ONE: dict[str, EnvParam] = {}
+"""A single context."""
+LOADS = {"load": EnvParam(Range(1.0, 100.0, log=True)), "kind": EnvParam(Choice(("a", "b")), (0.7, 0.3))}
+TestTpe = optuna("tpe", startup_trials=5, env_params=ONE)
+TestTpeOverRanges = optuna("tpe", startup_trials=5, knobs=NUMBERS, env_params=ONE)
+TestTpeInASmallSpace = optuna(
+    "tpe", startup_trials=5, knobs={"algorithm": ALGORITHM, "x": Choice(tuple(range(10)))}, env_params=ONE
+)
+TestPooledTpe = optuna("tpe", startup_trials=5)
+TestPooledTpeOverRanges = optuna(
+    "tpe", startup_trials=5, knobs={"algorithm": ALGORITHM, "one": Choice((True,)), **NUMBERS}, env_params=LOADS
+)
+TestGp = optuna("gp", startup_trials=20, env_params=ONE)
 TestCmaes = optuna(
     "cmaes",
     population=4,
     knobs={"depth": Range(0, 30, "int"), "rate": Range(1e-4, 1.0, log=True), "algorithm": ALGORITHM},
+    env_params=ONE,
 )
-TestNsgaii = optuna("nsgaii", population=6)
+TestNsgaii = optuna("nsgaii", population=6, env_params=ONE)
 TestQmc = optuna("qmc")
 TestOptunaRandom = optuna("random")
 
@@ -75,7 +85,7 @@ TestBanditInContinuousContexts = suite(
     ContextualBandit,
     slow,
     resumes_exactly=True,
-    env_params={"load": EnvParam(Range(1.0, 100.0, log=True)), "kind": EnvParam(Choice(("a", "b")), (0.7, 0.3))},
+    env_params=LOADS,
 )
 
 

@@ -150,15 +150,15 @@ def test_failed_settings_are_not_proposed_forever(bench: Benches) -> None:
 @pytest.mark.parametrize("sampler", ["random", "qmc"])
 def test_samplers_that_learn_nothing_draw_by_number(sampler: Any) -> None:
     space = Space({"x": Range(0.0, 1.0), "mode": Choice(("a", "b"))})
-    forwards = [NumberedDraws(sampler, space, 1).propose(number) for number in range(1, 20)]
+    forwards = [NumberedDraws(sampler, space, 1).propose(number, {}) for number in range(1, 20)]
     one = NumberedDraws(sampler, space, 1)
-    assert [one.propose(number) for number in range(19, 0, -1)] == forwards[::-1]
+    assert [one.propose(number, {}) for number in range(19, 0, -1)] == forwards[::-1]
 
 
 def test_qmc_covers_evenly() -> None:
     """Of 64 points of a Sobol sequence each of the 8 x 8 cells has exactly one."""
     one = NumberedDraws("qmc", Space({"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}), 5)
-    points = [one.propose(number) for number in range(1, 65)]
+    points = [one.propose(number, {}) for number in range(1, 65)]
     cells = Counter((int(float(p["x"]) * 8), int(float(p["y"]) * 8)) for p in points)
     assert set(cells.values()) == {1}
     assert len(cells) == 64

@@ -18,11 +18,11 @@ from tunegym.core.errors import Problem
 from tunegym.core.randomness import integer, unit
 from tunegym.tuning.agents.base import AgentConfig, BaseAgent, warm_start_problems
 from tunegym.tuning.agents.belief import Axis, Belief, Told
-from tunegym.tuning.agents.history import TrialHistory
+from tunegym.tuning.agents.history import TrialHistory, count_cells
 from tunegym.tuning.agents.policies import PolicyChoice
 from tunegym.tuning.envs.actions import BINS, binned
 from tunegym.tuning.model.scenario import Experiment
-from tunegym.tuning.model.space import Choice, EnvParam, Knob, Space
+from tunegym.tuning.model.space import Choice, Knob, Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
 from tunegym.tuning.model.values import Action, Context, Scalar, exact_key
 from tunegym.tuning.ports import Env
@@ -91,7 +91,7 @@ class ContextualBandit(BaseAgent):
         self._weights: np.ndarray | None = None
         self._next_fit = FIRST_FIT
         self._serves = env.experiment.cache
-        self._everything = _count(env.space.size, params.values())
+        self._everything = count_cells(env.space, params)
         self._answered: set[bytes] = set()
         self._pending: dict[int, bytes] = {}
         self._idle = 0
@@ -232,15 +232,6 @@ class ContextualBandit(BaseAgent):
         self._belief.keep(kept)
         cells = [*self._cells]
         self._cells = dict.fromkeys(cells[row] for row in kept.tolist())
-
-
-def _count(settings: int | None, params: Iterable[EnvParam]) -> int | None:
-    """The number of cells; None if it isn't finite."""
-    for param in params:
-        if settings is None or not isinstance(param.domain, Choice):
-            return None
-        settings *= sum(weight > 0 for weight in param.weights) if param.weights else param.domain.size
-    return settings
 
 
 def one_thread() -> AbstractContextManager[Any]:

@@ -4,6 +4,8 @@ The study lives in memory. The journal is the truth: a resumed run builds the st
 is reseeded for every trial from the trial's number, so that at one slot a resumed run proposes what the uninterrupted
 one would have (except ``gp``, whose fits start where the last one ended). Samplers whose state is not in the trials
 (``cmaes``, ``nsgaii``) are asked again for every recorded trial.
+
+With env_params, ``tpe`` pools the contexts: see ``PooledProposer``.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import logging
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +27,12 @@ from threadpoolctl import threadpool_limits
 from tunegym.core.errors import Problem
 from tunegym.core.randomness import integer, unit
 from tunegym.tuning.agents.base import WARM_START, AgentConfig, BaseAgent, warm_start_problems
+from tunegym.tuning.agents.history import count_cells
+from tunegym.tuning.agents.pool import Pool
 from tunegym.tuning.model.scenario import Experiment, Objective, aims
-from tunegym.tuning.model.space import Choice, Knob, Space
+from tunegym.tuning.model.space import Choice, EnvParam, Knob, Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
-from tunegym.tuning.model.values import Action, Scalar, exact_key
+from tunegym.tuning.model.values import Action, Context, Scalar, exact_key
 from tunegym.tuning.ports import Env
 
 if TYPE_CHECKING:
@@ -50,6 +54,8 @@ MOST_LISTED = 10_000
 """A sampler that lists the values of a stepped range gets a continuous range if there are more values."""
 FEWEST_SOURCES = 10
 SEEDS = 2**32
+GOOD_SHARE, MOST_GOOD = 0.1, 25
+"""Share of all trials, and the largest number, that count as good where contexts are pooled: as in Optuna."""
 REFUSED = "constraints"
 """The constraint that an infeasible trial violates."""
 
@@ -66,6 +72,8 @@ STATEFUL = ("cmaes", "nsgaii")
 """Samplers with state that is not in the trials; a resume asks them again for every recorded trial."""
 NUMBERED = ("random", "qmc")
 """Samplers that learn nothing: they draw by the trial's number."""
+POOLING = ("tpe", *NUMBERED)
+"""Samplers that handle env_params."""
 OPTIONS = {
     "tpe": {"startup_trials": "n_startup_trials"},
     "gp": {"startup_trials": "n_startup_trials"},
@@ -89,17 +97,23 @@ class OptunaAgent(BaseAgent):
     """Proposes with one of Optuna's samplers."""
 
     Config: ClassVar[type[AgentConfig]] = OptunaConfig
+    supports_variable_environment: ClassVar[bool] = True
 
     def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         name: SamplerName = self.config.sampler
         self._stateful = name in STATEFUL
         self._draws = NumberedDraws(name, env.space, self.seed)
-        self._study: StudyProposer | None = None
+        self._study: StudyProposer | PooledProposer | None = None
+        params = env.experiment.env_params.params
         if name not in NUMBERED:
             given = {theirs: getattr(self.config, ours) for ours, theirs in OPTIONS[name].items()}
             given = {theirs: value for theirs, value in given.items() if value is not None}
-            self._study = StudyProposer(name, given, env.space, env.objectives, self.seed)
+            if params:
+                self._study = PooledProposer(given, env.space, params, self.seed)
+            else:
+                self._study = StudyProposer(name, given, env.space, env.objectives, self.seed)
+        self._everything = count_cells(env.space, params)
         self._chosen: set[int] = set()
         self._tried: Counter[bytes] = Counter()
         self._wasted = 0
@@ -128,63 +142,63 @@ class OptunaAgent(BaseAgent):
 
     def select_action(self, observation: Observation) -> dict[str, Scalar] | None:
         """The sampler's proposal, or a new setting if it repeats itself; None when everything was tried."""
-        size = self.env.space.size
-        if self._served and size is not None and len(self._tried) >= size:
+        if self._served and self._everything is not None and len(self._tried) >= self._everything:
             self.ended = "every setting was tried"  # the cache would answer every further trial
             return None
-        action = self._propose(observation.number)
+        action = self._propose(observation.number, observation.context)
         self._chosen.add(observation.number)
-        self._tried[exact_key(action)] += 1
+        self._tried[exact_key(observation.context, action)] += 1
         return action
 
-    def _propose(self, number: int) -> dict[str, Scalar]:
+    def _propose(self, number: int, context: Context) -> dict[str, Scalar]:
         if number == 1 and self.config.start_action == "first":
-            return self._replace(number, self.first_action())
-        action = (self._study or self._draws).propose(number)
-        if self._wasted < PATIENCE or exact_key(action) not in self._tried:
+            return self._replace(number, context, self.first_action())
+        action = (self._study or self._draws).propose(number, context)
+        if self._wasted < PATIENCE or exact_key(context, action) not in self._tried:
             return action
         for attempt in range(1, AGAIN):
-            another = None if self._study is None else self._study.again(number, attempt)
+            another = None if self._study is None else self._study.again(number, context, attempt)
             if another is None:
                 break
-            if exact_key(another) not in self._tried:
+            if exact_key(context, another) not in self._tried:
                 return another
-        return self._replace(number, self._untried(number) or action)
+        return self._replace(number, context, self._untried(number, context) or action)
 
-    def _replace(self, number: int, action: dict[str, Scalar]) -> dict[str, Scalar]:
+    def _replace(self, number: int, context: Context, action: dict[str, Scalar]) -> dict[str, Scalar]:
         if self._study is not None:
-            self._study.replace(number, action)
+            self._study.replace(number, context, action)
         return action
 
-    def _untried(self, number: int) -> dict[str, Scalar] | None:
-        """A new setting from the whole space; None if there is none."""
+    def _untried(self, number: int, context: Context) -> dict[str, Scalar] | None:
+        """A setting that is new in the context, from the whole space; None if there is none."""
         space = self.env.space
         size = space.size
-        if size is not None and len(self._tried) >= size:
+        if self._everything is not None and len(self._tried) >= self._everything:
             return None
         for attempt in range(ATTEMPTS):
             drawn = _drawn(space, self.seed, "elsewhere", number * ATTEMPTS + attempt)
-            if exact_key(drawn) not in self._tried:
+            if exact_key(context, drawn) not in self._tried:
                 return drawn
         if size is None or size > LARGEST_GRID:
             return None
         start = integer(self.seed, size, "optuna", "elsewhere", number)
         points = (space.point((start + index) % size) for index in range(size))
-        return next((point for point in points if exact_key(point) not in self._tried), None)
+        return next((point for point in points if exact_key(context, point) not in self._tried), None)
 
     # feedback -----------------------------------------------------------------------------------------
 
     def update_policy(self, feedback: Feedback) -> None:
         """Tell the sampler how a trial ended, be it of this session or an earlier one."""
-        number, key = feedback.trial_index, exact_key(feedback.action)
+        context: Any = feedback.context
+        number, key = feedback.trial_index, exact_key(context, feedback.action)
         if number in self._chosen:
             self._chosen.remove(number)
             if self._study is not None:
                 self._study.tell(feedback)
         else:
             if self._study is not None and self._stateful:  # ask as the earlier session did; what ran is what counts
-                if exact_key(self._propose(number)) != key:
-                    self._study.replace(number, feedback.action)
+                if exact_key(context, self._propose(number, context)) != key:
+                    self._study.replace(number, context, feedback.action)
                 self._study.tell(feedback)
             elif self._study is not None:
                 self._study.add(feedback)
@@ -199,7 +213,11 @@ class OptunaAgent(BaseAgent):
         told = []
         for one in trials:
             shown = Observation(one.number, one.context, one.metrics, one.measured)
-            told.append(Feedback(one.number, one.reward, shown, shown, one.action, done=False, status=one.status))
+            told.append(
+                Feedback(
+                    one.number, one.reward, shown, shown, one.action, done=False, status=one.status, context=one.context
+                )
+            )
         if self._study is not None:  # configuration refuses it otherwise
             self._study.warm_up(told)
 
@@ -225,8 +243,9 @@ class NumberedDraws:
         self._next = 1
         self._sequence: Any = None
 
-    def propose(self, number: int) -> dict[str, Scalar]:
+    def propose(self, number: int, context: Context) -> dict[str, Scalar]:
         """The draw that belongs to the number: for ``qmc`` a point of a scrambled Sobol sequence, from 1."""
+        del context
         if self._name == "random":
             return _drawn(self._space, self._seed, "random", number)
         if self._sequence is None or number < self._next:
@@ -293,12 +312,14 @@ class StudyProposer:
             warnings.simplefilter("ignore")  # "experimental": our choice, not the user's
             self._study.sampler = kind(seed=seed, **quiet, **self._options, **more)
 
-    def propose(self, number: int) -> dict[str, Scalar]:
+    def propose(self, number: int, context: Context) -> dict[str, Scalar]:
         """The sampler's proposal with the seed that belongs to the number; a random draw if the sampler fails."""
+        del context
         return self._ask(number, integer(self._seed, SEEDS, "optuna", self._name, number))
 
-    def again(self, number: int, attempt: int) -> dict[str, Scalar] | None:
+    def again(self, number: int, context: Context, attempt: int) -> dict[str, Scalar] | None:
         """Another proposal for the same trial, from attempt 1 on; None if that is too expensive."""
+        del context
         if self._name == "gp":
             return None
         self._drop(number)
@@ -317,10 +338,7 @@ class StudyProposer:
             return self._random(number, error)
         self._asked[number] = trial
         params = trial.params
-        action = {
-            name: knob.at(params[name]) if isinstance(knob, Choice) else knob.snap(params[name])
-            for name, knob in self._space.knobs.items()
-        }
+        action = _action(self._space, params)
         # What runs, and what a resume tells, is snapped to the step: 0.3, not 0.30000000000000004.
         for name, value in self._params(action).items():
             if value != params[name]:
@@ -330,16 +348,14 @@ class StudyProposer:
         return action
 
     def _random(self, number: int, error: Exception) -> dict[str, Scalar]:
-        if type(error) not in self._warned:
-            self._warned.add(type(error))
-            what = f"the sampler {self._name} failed at trial {number}: {type(error).__name__}: {error}"
-            logger.warning("%s; it gets a random setting instead, and so does every trial where it fails", what)
+        _warn(self._warned, self._name, number, error)
         action = _drawn(self._space, self._seed, "random", number)
-        self.replace(number, action)
+        self.replace(number, {}, action)
         return action
 
-    def replace(self, number: int, action: Action) -> None:
+    def replace(self, number: int, context: Context, action: Action) -> None:
         """The trial runs with another action than the proposed one, or without a proposal."""
+        del context
         if number in self._asked:
             self._drop(number)
         self._study.enqueue_trial(self._params(action))
@@ -385,11 +401,7 @@ class StudyProposer:
         return trial
 
     def _params(self, action: Action) -> dict[str, Any]:
-        """An action in Optuna's values."""
-        return {
-            name: knob.index(action[name]) if isinstance(knob, Choice) else action[name]
-            for name, knob in self._space.knobs.items()
-        }
+        return _params(self._space, action)
 
     def _result(self, feedback: Feedback) -> tuple[TrialState, list[float] | None, dict[str, float]]:
         """State, values and constraints of a closed trial."""
@@ -402,6 +414,119 @@ class StudyProposer:
         if feedback.status == "infeasible" and self._name in LIMITED:
             return states.PRUNED, None, {REFUSED: 1.0}
         return (states.PRUNED if feedback.status == "pruned" else states.FAIL), None, {}
+
+
+class PooledProposer:
+    """Optuna's multivariate TPE over the trials of all contexts, for the context that acts.
+
+    The better trials are the upper tenth of all, by rank within their own contexts; trials in the acting context weigh
+    more. Failed, refused and pruned trials rank behind all measured ones of their context, and running ones count as
+    bad, so that parallel trials differ. The estimators are Optuna's; the trials stay in arrays, so that a proposal
+    costs no more than one of Optuna's own. Several objectives and limits count by the reward.
+    """
+
+    def __init__(self, options: dict[str, Any], space: Space, params: Mapping[str, EnvParam], seed: int) -> None:
+        from optuna.samplers import TPESampler
+
+        self._space = space
+        self._seed = seed
+        self._sampler: Any = TPESampler(**options)
+        self._distributions = {name: _distribution(knob, lists=False) for name, knob in space.knobs.items()}
+        self._free = {name: one for name, one in self._distributions.items() if not one.single()}
+        self._pool = Pool(params, space, len(self._free))
+        self._running: dict[int, tuple[Context, np.ndarray]] = {}
+        self._warned: set[type[Exception]] = set()
+
+    def propose(self, number: int, context: Context) -> dict[str, Scalar]:
+        """A proposal with the seed that belongs to the number; a random draw at the start, or if the sampler fails."""
+        return self._ask(number, context, number)
+
+    def again(self, number: int, context: Context, attempt: int) -> dict[str, Scalar]:
+        """Another proposal for the same trial, from attempt 1 on."""
+        self._running.pop(number)
+        return self._ask(number, context, f"again {attempt}", number)
+
+    def replace(self, number: int, context: Context, action: Action) -> None:
+        """The trial runs with another action than the proposed one, or without a proposal."""
+        self._running[number] = context, self._row(action)
+
+    def tell(self, feedback: Feedback) -> None:
+        """How a proposed trial ended."""
+        self._running.pop(feedback.trial_index)
+        self.add(feedback)
+
+    def add(self, feedback: Feedback) -> None:
+        """A trial of this run's past."""
+        if feedback.status != "cancelled" and not feedback.cached:
+            context: Any = feedback.context
+            value = feedback.value if feedback.status == "measured" else -math.inf
+            self._pool.add(context, feedback.action, self._row(feedback.action), value)
+
+    def warm_up(self, feedbacks: Sequence[Feedback]) -> None:
+        """All trials of another run."""
+        for feedback in feedbacks:
+            self.add(feedback)
+
+    def _ask(self, number: int, context: Context, *names: str | int) -> dict[str, Scalar]:
+        action = _drawn(self._space, self._seed, "random", number)
+        if len(self._pool) >= self._sampler._n_startup_trials and self._free:
+            generator = np.random.RandomState(integer(self._seed, SEEDS, "optuna", "pooled", *names))
+            try:
+                with np.errstate(all="ignore"):
+                    found = self._sample(context, generator)
+                drawn = {name: self._free[name].to_external_repr(value) for name, value in found.items()}
+                action = _action(self._space, {**_params(self._space, action), **drawn})
+            except Exception as error:  # numerics of the sampler, as above
+                _warn(self._warned, "tpe", number, error)
+        self.replace(number, context, action)
+        return action
+
+    def _sample(self, context: Context, generator: np.random.RandomState) -> dict[str, float]:
+        pool, sampler = self._pool, self._sampler
+        weights = pool.weights(context)
+        order = np.argsort(-pool.ranks(), kind="stable")
+        reached = np.cumsum(weights[order])
+        most = min(math.ceil(GOOD_SHARE * reached[-1]), MOST_GOOD)
+        count = int(np.searchsorted(reached, most - 1e-9)) + 1
+        running = [row for _, row in self._running.values()]
+        bad = np.vstack([pool.rows[np.sort(order[count:])], *running])
+        good = np.sort(order[:count])
+        below = self._estimate(pool.rows[good], weights[good])
+        above = self._estimate(bad, np.append(weights[np.sort(order[count:])], np.ones(len(running))))
+        samples = below.sample(generator, sampler._n_ei_candidates)
+        best = int(np.argmax(sampler._compute_acquisition_func(samples, below, above)))
+        return {name: column[best].item() for name, column in samples.items()}
+
+    def _estimate(self, rows: np.ndarray, weights: np.ndarray) -> Any:
+        columns = dict(zip(self._free, rows.T, strict=True))
+        sampler = self._sampler
+        return sampler._parzen_estimator_cls(columns, self._free, sampler._parzen_estimator_parameters, weights)
+
+    def _row(self, action: Action) -> np.ndarray:
+        params = _params(self._space, action)
+        return np.array([one.to_internal_repr(params[name]) for name, one in self._free.items()])
+
+
+def _params(space: Space, action: Action) -> dict[str, Any]:
+    """An action in Optuna's values."""
+    return {
+        name: knob.index(action[name]) if isinstance(knob, Choice) else action[name]
+        for name, knob in space.knobs.items()
+    }
+
+
+def _action(space: Space, params: Mapping[str, Any]) -> dict[str, Scalar]:
+    return {
+        name: knob.at(params[name]) if isinstance(knob, Choice) else knob.snap(params[name])
+        for name, knob in space.knobs.items()
+    }
+
+
+def _warn(warned: set[type[Exception]], sampler: str, number: int, error: Exception) -> None:
+    if type(error) not in warned:
+        warned.add(type(error))
+        what = f"the sampler {sampler} failed at trial {number}: {type(error).__name__}: {error}"
+        logger.warning("%s; it gets a random setting instead, and so does every trial where it fails", what)
 
 
 def _distribution(knob: Knob, lists: bool) -> BaseDistribution:
@@ -438,6 +563,10 @@ def _sampler_problems(config: OptunaConfig, experiment: Experiment) -> Iterator[
         if importlib.util.find_spec(package) is None:
             hint = f"pip install 'tunegym[{'gp' if name == 'gp' else 'optuna'}]'"
             yield Problem(where, f"the sampler {name} needs the package {package}", found=f'"{name}"', hint=hint)
+    if experiment.env_params and name not in POOLING:
+        what = f"the sampler {name} can't learn from several contexts at once"
+        allowed, hint = f"one of {', '.join(POOLING)}", 'write sampler = "tpe", or remove env_params'
+        yield Problem(where, what, found=f'"{name}"', allowed=allowed, hint=hint)
     if name == "cmaes" and all(isinstance(knob, Choice) for knob in experiment.space.knobs.values()):
         what, allowed = "cmaes moves through ranges, and every knob here is a list", '"cmaes" with at least one range'
         yield Problem(where, what, found='"cmaes"', allowed=allowed, hint='write sampler = "tpe"')
