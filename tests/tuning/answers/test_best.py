@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from tests.tuning.reports.conftest import trial, write_journal
 
 from tunegym.core.randomness import unit
+from tunegym.tuning.answers.contexts import OverContexts
 from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among, front
 from tunegym.tuning.model.scenario import Objective
+from tunegym.tuning.model.space import Range
 from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, Pruned, TimedOut, Trial
 from tunegym.tuning.reports.trials import TrialResults
 
@@ -86,6 +89,7 @@ def test_a_lucky_context_does_not_win() -> None:
     trials = rewards(
         ("good", 20.0, "heavy"), ("bad", 10.0, "heavy"), ("bad", 10.0, "heavy"), ("good", 21.0, "heavy"),
         ("lucky", 100.0, "light"), ("bad", 101.0, "light"), ("bad", 102.0, "light"), ("lucky", 100.0, "light"),
+        ("good", 100.5, "light"),
     )  # fmt: skip
     assert winner(trials).action == {"x": "good"}
     assert per_context(trials) == {"heavy": "good", "light": "bad"}
@@ -103,6 +107,70 @@ def test_contexts_count_as_often_as_they_are_drawn() -> None:
     assert best.action == {"x": "good"}
     assert best.reward == pytest.approx((3 * 10.0 + 22 * 30.0) / 25)
     assert per_context(trials) == {"rare": "specialist", "usual": "good"}
+
+
+def test_settings_that_met_every_context_come_first() -> None:
+    """Else the best of what is known wins, and the answer says that it is not everywhere."""
+    trials = rewards(
+        ("narrow", 90.0, "a"), ("broad", 20.0, "a"), ("other", 10.0, "a"), ("broad", 5.0, "b"), ("other", 4.0, "b")
+    )  # fmt: skip
+    best = best_of(trials)
+    assert best.overall is not None
+    assert (best.overall.action["x"], best.complete) == ("broad", True)
+    some = best_of([*trials[:3], *rewards(("x", 5.0, "b"), ("y", 4.0, "b"))])
+    assert some.overall is not None
+    assert (some.overall.action["x"], some.complete) == ("narrow", False)
+
+
+def test_what_a_setting_does_elsewhere_decides_between_equals() -> None:
+    """A little better here doesn't make up for being among the worst everywhere else."""
+    rows: list[tuple[Any, ...]] = []
+    for load in "abcd":
+        rows += [(f"filler{n}", 1.0 + n, load) for n in range(6)]
+        rows += [("sound", 7.0, load), ("freak", 7.1 if load == "a" else 0.1, load)]
+    assert per_context(rewards(*rows)) == dict.fromkeys("abcd", "sound")
+    rows = [row for row in rows if row[2] == "a"]
+    assert per_context(rewards(*rows)) == {"a": "freak"}
+
+
+def test_confirmation_trials_choose_no_candidates() -> None:
+    search, fresh = trial(1, 1, 5.0), replace(trial(2, 2, 9.0), phase="confirm")
+    assert winner([search, fresh]).action == {"x": 1}
+
+
+HEAD = {"knobs": {}, "env_params": {"load": {"values": ["a", "b"], "weights": [0.9, 0.1]}}, "baseline": {"x": 0}}
+
+
+@pytest.mark.parametrize(("mode", "x"), [(None, "usual"), ("worst", "robust"), ({"cvar": 0.9}, "robust")])
+def test_over_contexts(mode: Any, x: str) -> None:
+    """By the advantage over the baseline, and the declared weights, however often contexts were drawn."""
+    rows = [(0, 10.0, "a"), (0, 5.0, "b"), ("usual", 30.0, "a"), ("usual", 3.0, "b"), ("robust", 14.0, "a")]
+    trials = rewards(*rows, *[("robust", 7.0, "b")] * 3)
+    head = {**HEAD, **({"over_contexts": mode} if mode else {})}
+    found = best_among(Measurements(trials, (), OverContexts.of(head))).overall
+    assert found is not None
+    assert found.action == {"x": x}
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(-50, 50), st.sampled_from("abc")), min_size=1, max_size=30
+    ),
+    st.integers(-1000, 1000),
+)  # fmt: skip
+def test_over_all_ignores_what_a_context_adds_to_everything(rows: list[Any], more: int) -> None:
+    moved = [(x, reward + (more if load == "b" else 0), load) for x, reward, load in rows]
+    if len(rows) >= 2 * len({row[2] for row in rows}):  # else contexts are described by their parameters
+        assert winner(rewards(*rows)).action == winner(rewards(*moved)).action
+
+
+def test_neighbours_in_a_range() -> None:
+    """The best at one end is the worst at the other; a context that never came up is between its neighbours."""
+    trials = rewards(*[(n % 2, 100.0 * n / 40 + (1 if n % 2 else -1) * (n - 20), n / 40) for n in range(40)])
+    domains = {"load": Range(0.0, 1.0)}
+    found = Measurements(trials)
+    best = [found.values[found.best_at({"load": load}, domains) or b""]["x"] for load in (0.05, 0.951)]
+    assert best == [0, 1]
 
 
 @pytest.mark.parametrize("parameters", [1, 3])

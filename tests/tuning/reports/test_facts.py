@@ -179,12 +179,12 @@ def in_contexts(*rows: tuple[int, int, float, int], n: dict[tuple[int, int], flo
             id="one setting for all costs something",
         ),
         pytest.param(
-            in_contexts((1, 1, 14.0, 8), (2, 2, 1.0, 1), (2, 1, 1.0, 1)),
+            in_contexts((1, 1, 14.0, 8), (2, 2, 1.0, 1), (3, 1, 1.0, 1)),
             *({}, 1, {1: (1, 14.0, 0.0, None), 2: (2, None, None, None)}, (0.0, 0.9)),
             id="the best was never measured there",
         ),
         pytest.param(
-            in_contexts((2, 1, 9.0, 8), (1, 1, 9.5, 1), (3, 1, 0.0, 2), (1, 2, 20.0, 6), (2, 2, 0.0, 4)),
+            in_contexts((2, 1, 9.0, 4), (1, 1, 9.5, 1), (3, 1, 0.0, 6), (1, 2, 20.0, 6), (2, 2, 0.0, 4)),
             *({}, 1, {1: (2, 9.5, 0.0, "not distinguishable"), 2: (1, 20.0, 0.0, None)}, (0.0, 1.0)),
             id="one lucky trial of the single setting",
         ),

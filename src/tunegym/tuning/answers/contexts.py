@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from tunegym.core.errors import ConfigError, Problem
 from tunegym.core.text import closest, did_you_mean
-from tunegym.tuning.model.space import Choice, Knob, Range
+from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Range
 from tunegym.tuning.model.trial import Trial
-from tunegym.tuning.model.values import Context, Scalar, native, spelled, spelled_pairs
+from tunegym.tuning.model.values import Action, Context, Scalar, exact_key, native, spelled, spelled_pairs
 
 WHERE = "--context"
 NEAR_SHARE = 0.25
@@ -28,6 +29,48 @@ def domain(spec: Mapping[str, Any]) -> Knob:
 def domains_of(head: Mapping[str, Any] | None) -> dict[str, Knob]:
     """The values that the environment draws from, by env_param."""
     return {name: domain(spec) for name, spec in (head or {}).get("env_params", {}).items()}
+
+
+def represented(head: Mapping[str, Any]) -> tuple[tuple[dict[str, Scalar], float], ...]:
+    """The contexts in which settings are compared, with weights that sum to 1."""
+    params = {name: EnvParam(domain(spec), spec.get("weights")) for name, spec in head.get("env_params", {}).items()}
+    return EnvParams(params).represented()
+
+
+@dataclass(frozen=True)
+class OverContexts:
+    """How advantages within contexts become one number.
+
+    ``mean`` is the mean by weight, ``worst`` the smallest, and a number from 0 to 1 the mean of the worst contexts
+    beyond that share (the conditional value at risk).
+    """
+
+    mode: Literal["mean", "worst"] | float = "mean"
+    weights: Mapping[bytes, float] = field(
+        default_factory=dict
+    )  # by exact key of the context; empty: as often as drawn
+    baseline: Action | None = None  # an advantage is over this setting; else over what is typical in the context
+
+    @classmethod
+    def of(cls, head: Mapping[str, Any]) -> OverContexts:
+        """As the journal's head says."""
+        mode = head.get("over_contexts") or "mean"
+        mode = mode["cvar"] if isinstance(mode, Mapping) else mode
+        listed = all("values" in spec for spec in head.get("env_params", {}).values())
+        weights = {exact_key(context): weight for context, weight in represented(head)} if listed else {}
+        return cls(mode, weights, head.get("baseline"))
+
+    def combine(self, advantages: Sequence[tuple[float, float]]) -> float:
+        """One number from pairs of a weight and an advantage."""
+        if self.mode == "worst":
+            return min(advantage for _, advantage in advantages)
+        total = math.fsum(weight for weight, _ in advantages)
+        left = total * (1.0 - self.mode) if isinstance(self.mode, float) else total
+        left, found, taken = max(left, 1e-9 * total), 0.0, 0.0
+        for weight, advantage in sorted(advantages, key=lambda one: one[1]):
+            part = min(weight, left - taken)
+            found, taken = found + part * advantage, taken + part
+        return found / taken
 
 
 def checked_context(context: Mapping[str, Any], head: Mapping[str, Any]) -> dict[str, Scalar]:

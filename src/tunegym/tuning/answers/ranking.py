@@ -1,8 +1,9 @@
 """How good each setting is, within a context and over all of them, and which ones win: what ``best.toml`` says.
 
-Where the environment varies, a lucky context must not win: settings are ranked by their advantage over the average
-trial *in the same context*, shrunk towards zero when they were measured only a few times. Over all, each context
-counts as often as it was drawn.
+Where the environment varies, a lucky context must not win: settings are ranked by their advantage over what is typical
+*in the same context*, shrunk towards zero when they were measured only a few times. In one context, what a setting does
+in the others counts too, with less weight. Over all, each context counts as often as it is drawn, and settings that
+were measured in every context come first.
 
 Only measurements win, and settings that keep every limit come before those that don't. With several objectives
 there is a set of winners, none of which is better than another in every respect: the Pareto set.
@@ -16,16 +17,24 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tunegym.tuning.answers.contexts import OverContexts, distance
 from tunegym.tuning.model.scenario import Objective, aims, violation
-from tunegym.tuning.model.space import nested
-from tunegym.tuning.model.trial import Cancelled, Measured, Trial
+from tunegym.tuning.model.space import Knob, nested
+from tunegym.tuning.model.trial import CONFIRM, Cancelled, Measured, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics, Scalar, exact_key
 
 SHRINK = 1.0
+OWN, ELSEWHERE, TYPICAL = 4.0, 0.5, 2.0
+"""Weights in one context: each of a setting's measurements there, its mean in other contexts, and what is typical."""
+REACH = 0.15
+"""Length scale of the kernel over a range of contexts, as a share of the range."""
+LEAST_NEAR = 0.25
+"""A setting is ranked in a context if its measurements there have at least this weight; a near one counts in part."""
 LARGEST = 1e290
 OFTEN = 2
 """How often contexts, or a parameter's values, must come on average for each to have its own mean."""
@@ -114,19 +123,26 @@ class Score(NamedTuple):
 class Ranking:
     """Settings compared in one respect: by the reward, or by one metric.
 
-    A setting is compared with the *baseline* of its context: the mean of the measured trials there. Where contexts
-    hardly come again (a range, or many parameters) that would compare each trial with itself; there every parameter
-    shifts the overall mean by its own effect. Parameters are drawn independently, so their effects may be added.
-    ``contexts`` gives the context of each exact key, ``value`` the number that counts.
+    A setting is compared with what is *typical* in its context: the mean of the middle half of all values there, or
+    the baseline. Where contexts hardly come again (a range, or many parameters) that would compare each trial with
+    itself; there every parameter shifts the overall mean by its own effect. Parameters are drawn independently, so
+    their effects may be added. ``contexts`` gives the context of each exact key, ``value`` the number that counts.
 
     Attributes:
         contexts: in how many different contexts something was measured.
         varies: whether there is anything but the empty context.
-        recurs: whether contexts come often enough for each to have its own mean.
+        recurs: whether contexts come often enough for each to have its own typical value.
     """
 
-    def __init__(self, cells: Cells, contexts: Mapping[bytes, Context], value: Callable[[Trial], float]) -> None:
+    def __init__(
+        self,
+        cells: Cells,
+        contexts: Mapping[bytes, Context],
+        value: Callable[[Trial], float],
+        over: OverContexts | None = None,
+    ) -> None:
         self._contexts = contexts
+        self._over = over or OverContexts()
         self._drawn: Counter[bytes] = Counter()
         self._values: dict[bytes, dict[bytes, list[float]]] = {}
         found: dict[bytes, list[float]] = {}
@@ -137,7 +153,7 @@ class Ranking:
                 if some:
                     self._values.setdefault(action, {})[context] = some
                     found.setdefault(context, []).extend(some)
-        self._means = {context: _mean(some) for context, some in found.items()}
+        self._scales = {context: _Scale(some) for context, some in found.items()}
         self.contexts = len(found)
         self.varies = any(context != _NO_CONTEXT for context in found)
         count = sum(len(some) for some in found.values())
@@ -149,38 +165,94 @@ class Ranking:
             self._effects = [self._effect(name, runs) for name in runs[0][0]]
 
     def share(self, context: bytes) -> float:
-        """The share of all trials, however they ended, that were drawn in a context."""
-        return self._drawn[context] / self._drawn.total()
+        """The share of trials that are drawn in a context; as recorded, however they ended, where it isn't declared."""
+        weights = self._over.weights
+        return weights.get(context, 0.0) if weights else self._drawn[context] / self._drawn.total()
 
-    def _baseline(self, context: bytes) -> float:
-        if self.recurs:
-            return self._means[context]
-        return self._overall + math.fsum(effect(self._contexts[context]) for effect in self._effects)
+    def is_complete(self, action: bytes) -> bool:
+        """Whether an action was measured in every context that counts."""
+        return self._values[action].keys() >= (self._over.weights.keys() or self._scales.keys())
 
     def within(self, action: bytes, context: bytes) -> Score:
-        """How a measured action did in one context."""
+        """How an action that was measured in a context did there, informed by the other contexts."""
         found = self._values[action][context]
-        return Score(self._advantage(context, found) / (len(found) + SHRINK), _mean(found))
+        return Score(self._informed(action, {context: 1.0}) if self.varies else _mean(found), _mean(found))
+
+    def at(self, wanted: Context, domains: Mapping[str, Knob]) -> dict[bytes, float]:
+        """The scores of settings that were measured in a context or near it, as ``within`` gives them.
+
+        ``wanted`` may be part of a context: then all contexts with these values count.
+        """
+        away = distance(wanted, domains)
+        apart = {context: away(self._contexts[context]) for context in self._scales}
+        near = {context: math.exp(-0.5 * (one / REACH) ** 2) for context, one in apart.items()}
+        found: dict[bytes, float] = {}
+        for action, met in self._values.items():
+            if math.fsum(near[context] * len(some) for context, some in met.items()) >= LEAST_NEAR:
+                found[action] = self._informed(action, near)
+        return found
+
+    def _informed(self, action: bytes, near: Mapping[bytes, float]) -> float:
+        """The mean of an action's standardised values, those elsewhere counting for less, shrunk to what is typical."""
+        own = weight = 0.0
+        elsewhere: list[float] = []
+        for context, some in self._values[action].items():
+            here = near.get(context, 0.0)
+            mean = _mean(self._standard(context, some))
+            own, weight = own + here * len(some) * mean, weight + here * len(some)
+            if here < LEAST_NEAR:
+                elsewhere.append(mean)
+        total = OWN * own + (ELSEWHERE * _mean(elsewhere) if elsewhere else 0.0)
+        return total / (OWN * weight + (ELSEWHERE if elsewhere else 0.0) + TYPICAL)
+
+    def _standard(self, context: bytes, some: Sequence[float]) -> list[float]:
+        if self.recurs:
+            return self._scales[context].standard(some)
+        typical = self._typical(context)
+        return [(one - typical) / self._residual for one in some]
+
+    @cached_property
+    def _residual(self) -> float:
+        """The spread of what the contexts' effects don't explain."""
+        away = [
+            abs(one - self._typical(context))
+            for met in self._values.values()
+            for context, some in met.items()
+            for one in some
+        ]
+        return median(away) or 1.0
 
     def over_all(self, action: bytes) -> Score:
         """How a measured action did over all contexts.
 
-        Where contexts come again, each counts as often as it was drawn, and one that the action never met counts as
-        average. Where they don't, and where there is only one, all measurements count alike.
+        Where contexts come again, each counts as often as it is drawn, and one that the action never met counts as
+        typical. Where they don't, and where there is only one, all measurements count alike.
         """
         met = self._values[action]
         if self.recurs:
-            each = [(self.share(context), self.within(action, context)) for context in met]
-            score = sum(share * one.score for share, one in each)
-            mean = sum(share * one.mean for share, one in each) / sum(share for share, _ in each)
+            shares = {context: self.share(context) for context in self._over.weights or self._scales}
+            score = self._over.combine([(share, self._shrunk(action, context)) for context, share in shares.items()])
+            each = [(shares.get(context, 0.0), _mean(found)) for context, found in met.items()]
+            known = math.fsum(share for share, _ in each)
+            mean = sum(share * one for share, one in each) / known if known else _mean([one for _, one in each])
         else:
             values = [value for found in met.values() for value in found]
             score = sum(self._advantage(context, found) for context, found in met.items()) / (len(values) + SHRINK)
             mean = _mean(values)
         return Score(score if self.varies else mean, mean)
 
+    def _shrunk(self, action: bytes, context: bytes) -> float:
+        found = self._values[action].get(context, ())
+        return self._advantage(context, found) / (len(found) + SHRINK) if found else 0.0
+
     def _advantage(self, context: bytes, found: Sequence[float]) -> float:
-        return math.fsum(found) - len(found) * self._baseline(context)
+        return math.fsum(found) - len(found) * self._typical(context)
+
+    def _typical(self, context: bytes) -> float:
+        if not self.recurs:
+            return self._overall + math.fsum(effect(self._contexts[context]) for effect in self._effects)
+        baseline = {} if self._over.baseline is None else self._values.get(exact_key(self._over.baseline), {})
+        return _mean(baseline[context]) if context in baseline else self._scales[context].centre
 
     def _effect(self, name: str, runs: Sequence[tuple[Context, Sequence[float]]]) -> Callable[[Context], float]:
         bin_of = _bins([context[name] for context, some in runs for _ in some])
@@ -189,6 +261,29 @@ class Ranking:
             found.setdefault(bin_of(context[name]), []).extend(some)
         means = {key: _mean(some) for key, some in found.items()}
         return lambda context: means[bin_of(context[name])] - self._overall
+
+
+class _Scale:
+    """What is typical in a context, and how far values are from it.
+
+    ``centre`` is the mean of the middle half: one setting that is a thousand times slower doesn't move it. Standardised
+    values are distances from the median over the median distance; of logarithms, if all values have one sign.
+    """
+
+    def __init__(self, values: Sequence[float]) -> None:
+        cut = len(values) // 4
+        self.centre = _mean(sorted(values)[cut : len(values) - cut])
+        self._logs = min(values) > 0 or max(values) < 0
+        shown = [self._shown(one) for one in values]
+        self._middle = median(shown)
+        away = [abs(one - self._middle) for one in shown]
+        self._spread = median(away) or max(away) or 1.0
+
+    def standard(self, values: Iterable[float]) -> list[float]:
+        return [(self._shown(one) - self._middle) / self._spread for one in values]
+
+    def _shown(self, value: float) -> float:
+        return math.copysign(1.0, value) * math.log(abs(value)) if self._logs else value
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -210,19 +305,25 @@ class Measurements:
     """Trials by action and context, and how good each setting is among them.
 
     Args:
-        trials: in the order of closing.
+        trials: in the order of closing. Those of the confirmation don't count: candidates must not choose themselves.
         objectives: which metrics count, and their limits.
+        over: how contexts count together.
 
     Attributes:
         cells: by the exact key of the action, then of the context.
         values: the action or context of an exact key, in the order in which it was recorded.
     """
 
-    def __init__(self, trials: Iterable[Trial], objectives: Sequence[Objective] = ()) -> None:
+    def __init__(
+        self, trials: Iterable[Trial], objectives: Sequence[Objective] = (), over: OverContexts | None = None
+    ) -> None:
         self.objectives = tuple(objectives)
+        self._over = over
         self.cells: dict[bytes, dict[bytes, list[Trial]]] = {}
         self.values: dict[bytes, Mapping[str, Scalar]] = {}
         for trial in trials:
+            if trial.phase == CONFIRM:
+                continue
             action, context = exact_key(trial.action), exact_key(trial.context)
             self.values.setdefault(action, trial.action)
             self.values.setdefault(context, trial.context)
@@ -231,14 +332,14 @@ class Measurements:
     @cached_property
     def reward(self) -> Ranking:
         """Settings by reward."""
-        return Ranking(self.cells, self.values, lambda trial: trial.reward)
+        return Ranking(self.cells, self.values, lambda trial: trial.reward, self._over)
 
     @cached_property
     def metrics(self) -> dict[str, Ranking]:
         """Settings by each objective's metric. One that a measurement lacks counts as 0."""
 
         def of(name: str) -> Ranking:
-            return Ranking(self.cells, self.values, lambda trial: trial.metrics.get(name, 0.0))
+            return Ranking(self.cells, self.values, lambda trial: trial.metrics.get(name, 0.0), self._over)
 
         return {objective.metric: of(objective.metric) for objective in self.objectives}
 
@@ -255,6 +356,18 @@ class Measurements:
     def contexts(self) -> set[bytes]:
         """The contexts of all trials, however they ended."""
         return {context for cells in self.cells.values() for context in cells}
+
+    def is_baseline(self, action: bytes) -> bool:
+        """Whether it is the setting in use today."""
+        return self._over is not None and self._over.baseline is not None and exact_key(self._over.baseline) == action
+
+    def best_at(self, wanted: Context, domains: Mapping[str, Knob]) -> bytes | None:
+        """The best action in a context, or in all that have these values; None if nothing was measured there or near.
+
+        Where a limit counts, the actions that keep it come first.
+        """
+        scores = self.reward.at(wanted, domains)
+        return max(scores, key=lambda one: (-self.violation(one), scores[one]), default=None)
 
     def violation(self, action: bytes, context: bytes | None = None) -> float:
         """By how much a measured action exceeds the limits."""
@@ -323,6 +436,7 @@ class Best:
     overall: Setting | None
     per_context: tuple[Setting, ...] = ()  # the best in each context, where there are several and not too many
     pareto: tuple[Setting, ...] = ()  # with several objectives, the Pareto set
+    complete: bool = True  # whether ``overall`` was measured in every context
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for TOML and JSON."""
@@ -337,11 +451,17 @@ class Best:
 def best_among(found: Measurements) -> Best:
     """The best settings. A trial without a measurement never wins."""
     pareto = _pareto(found)
-    winner = max(pareto or found.actions, key=found.order, default=None)
+    some = pareto or found.actions
+    if found.reward.recurs:
+        # Where nothing but the baseline was measured everywhere, the others are compared by what is known of them.
+        everywhere = [one for one in some if found.reward.is_complete(one)]
+        some = everywhere if any(not found.is_baseline(one) for one in everywhere) else some
+    winner = max(some, key=found.order, default=None)
     return Best(
         None if winner is None else found.setting(found.values[winner]),
         tuple(sorted(_per_context(found), key=lambda one: one.first)),
         tuple(found.setting(found.values[action]) for action in pareto),
+        winner is None or found.reward.is_complete(winner),
     )
 
 
