@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,3 +88,40 @@ def test_independent_knobs_are_told_apart() -> None:
     draws: dict[str, Draw] = {f"k{index}": lambda r: r.random() for index in range(10)}
     for seed in range(20):
         assert told(60, lambda a, _: sum(a.values()), seed, **draws)["note"] is None
+
+
+def test_contexts_are_removed_first() -> None:
+    """A knob that decides everything within a context counts in full, however much contexts differ."""
+    made = []
+    for n in range(1, 81):
+        load, x, y = n % 4, n % 3, n % 7
+        reward = 1000.0 * load + x * (1.0 + load)
+        made.append(Trial(n, {"load": load}, {"x": x, "y": y}, Measured(({"m": reward},)), reward, 0.0))
+    names = {"x": "knob", "y": "knob", "load": "env_param"}
+    found = shares(importance(made, names))
+    assert found["x"] == pytest.approx(1.0, abs=0.01)
+    assert found["y"] == pytest.approx(0.0, abs=0.05)
+    assert (found["load"] or 0) > 0.99
+    fresh = [replace(one, phase="confirm", reward=1e6) for one in made]
+    assert importance([*made, *fresh], names) == importance(made, names)
+
+
+def test_contexts_of_a_range_are_removed_too() -> None:
+    rng = random.Random(1)
+    made = []
+    for n in range(1, 121):
+        load, x = rng.random(), n % 3
+        made.append(Trial(n, {"load": load}, {"x": x}, Measured(({"m": 1.0},)), 10.0 * load + x, 0.0))
+    assert (shares(importance(made, {"x": "knob", "load": "env_param"}))["x"] or 0) > 0.7
+
+
+def test_knobs_that_matter_only_together() -> None:
+    draws: dict[str, Draw] = {name: lambda r: r.choice([0, 1]) for name in "abc"}
+    found = told(120, lambda a, r: float(a["a"] != a["b"]) + 0.01 * r.random(), **draws)
+    assert max(share or 0.0 for share in shares(found).values()) < 0.1
+    assert (found["pairs"][0]["names"], found["pairs"][0]["share"]) == (["a", "b"], pytest.approx(1.0, abs=0.01))
+    assert found["pairs"][0]["together"] > 0.8
+    apart = told(120, lambda a, _: a["a"] + 2.0 * a["b"], **draws)["pairs"][0]
+    assert (sorted(apart["names"]), apart["together"]) == (["a", "b"], pytest.approx(0.0, abs=0.1))
+    ranges = told(200, lambda a, _: (a["x"] - a["y"]) ** 2, x=lambda r: r.random(), y=lambda r: r.random())["pairs"]
+    assert ranges[0]["share"] > 0.6
