@@ -154,7 +154,9 @@ def test_status_of_every_state_and_of_odd_failure_files(
     assert (first["state"], second["state"]) == ("finished", "finished")
     assert (first["total"], first["done"], first["open"], first["ended"]) == (3, 3, 0, "every setting was tried")
     assert first["statuses"] == {"measured": 2, "infeasible": 1}
-    assert first["best"] == {"step": 2, "reward": 2.0, "action": {"x": 2}, "context": {}}
+    best = first["best"]
+    assert (best["trial"], best["reward"], best["action"], best["confirmed"]) == (2, 2.0, {"x": 2}, False)
+    assert best["answer"].startswith("x=2: value 2, from 1 search trial, not confirmed")
     shutil.rmtree(run / "f")
     lines = (run / "e" / "journal.jsonl").read_bytes().splitlines(keepends=True)
     (run / "e" / "journal.jsonl").write_bytes(b"".join(lines[:-1]) + b'{"record": "en')
@@ -164,7 +166,7 @@ def test_status_of_every_state_and_of_odd_failure_files(
         done = cli("status", run, code=0)
         assert ("interrupted" in done.stdout, "3/3" in done.stdout, "\x1b" in done.stdout) == (True, True, False)
         assert "failure: " in done.stdout
-    assert "more" not in done.stdout
+    assert "\nmore" not in done.stdout
     monkeypatch.setattr("tunegym.tuning.reports.results.living_writer", lambda folder: 1)
     assert [one["state"] for one in told()] == ["running", "not started"]
 

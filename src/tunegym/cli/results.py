@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from tunegym.config.load import value_of
 from tunegym.core.errors import ConfigError, Problem, StoreError
 from tunegym.core.files import dump_toml
 from tunegym.core.text import escaped, printable
+from tunegym.tuning.answers.answer import Answer, Verdict
 from tunegym.tuning.answers.contexts import WHERE
 from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
+from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.summary import Table, table_of
-from tunegym.tuning.model.values import counted, pairs, plus_minus, spelled, with_goal
+from tunegym.tuning.model.values import counted, exact_key, number, pairs, spelled, with_goal
 from tunegym.tuning.reports import page, results
+from tunegym.tuning.reports.verdicts import toml_of
 
 
 def status(folder: Path, *, as_json: bool) -> int:
@@ -101,26 +105,28 @@ def recommend(folder: Path, context: list[str], experiment: str | None, *, as_to
     if as_toml and as_json:
         raise ConfigError("tunegym recommend", [Problem("", "--toml or --json, not both", hint="leave one out")])
     folder = chosen_run(folder)
-    found = results.recommend(folder, _context(context), experiment)
+    asked: Any = results.chosen(folder, experiment)
+    found = asked.recommend(_context(context))
+    verdict = _verdict(found, asked.answer)
     where = f" at {pairs(found.context)}" if found.context else ""
     if as_json:
-        print_json(found.as_dict())
+        print_json({**found.as_dict(), "sentence": _sentence(found, verdict), "answer": asked.answer.as_dict()})
     elif as_toml:
         fixed = _fixed(results.find_run(folder), found.experiment)
-        console().out(dump_toml(_document(found, fixed)).rstrip("\n"), highlight=False)
+        console().out(dump_toml(_document(found, verdict, asked.objectives, fixed)).rstrip("\n"), highlight=False)
     else:
         by = ", as its policy chooses them" if found.source == FROM_POLICY else ""
         say(f"{found.experiment}: settings to use{where}{by}")
         rows = tuple((escaped(name), spelled(value)) for name, value in found.action.items())
         print_table(Table("", ("knob", "value"), rows, ("knob", "value")), fold=True)
-        say(_sureness(found) if found.measured else f"never measured{where}")
+        say(_sentence(found, verdict) if found.measured else f"never measured{where}")
     if found.note is not None:
         note(f"note: {found.note}")
     if found.violation:
         warn("these settings exceed the objectives' limits")
     if not found.measured:
         warn(f"these settings were never measured{where}: measure them before you use them")
-    elif found.measured == 1:
+    elif found.measured == 1 and not found.confirmed:
         warn("it was measured only once, so how much it varies is not known")
     if found.failed:
         warn(f"these settings also failed {'once' if found.failed == 1 else f'{found.failed} times'}")
@@ -136,10 +142,10 @@ def list_runs(folder: Path, *, as_json: bool) -> int:
         row = {"scenario": "", "started": started, "state": order[0], "trials": 0, "path": printable(str(run))}
         try:
             found = results.load(run)
-            facts = [one.counts().facts for one in found.experiments.values()]
-            states = [one["state"] for one in facts] if reports.failure_of(run) is None else ["failed"]
+            experiments = found.experiments.values()
+            states = [one.state for one in experiments] if reports.failure_of(run) is None else ["failed"]
             row |= {"scenario": str(found.scenario.get("name", "")), "state": min(states, key=order.index)}
-            row["trials"] = sum(one["done"] for one in facts)
+            row["trials"] = sum(one.statuses.total() for one in experiments)
         except StoreError as error:  # the others must still be listed
             warn(error.message)
         rows.append(row)
@@ -169,17 +175,34 @@ def _context(texts: list[str]) -> dict[str, Any]:
     return context
 
 
-def _sureness(found: Recommendation) -> str:
-    """One line: the metrics of these settings, how often they were measured, and how much they varied."""
-    parts = [
-        f"{with_goal(name, found.goals)} {plus_minus(one, found.spread.get(name))}" for name, one in found.mean.items()
+def _verdict(found: Recommendation, answer: Answer) -> Verdict | None:
+    """What the answer says of a recommendation; None where the recommendation says something else."""
+    known = [
+        one for one in (answer.overall, *answer.per_context) if exact_key(one.context or {}) == exact_key(found.context)
     ]
-    return ", ".join([*parts, f"from {counted(found.measured, 'sample')}", f"first in trial {found.setting.first}"])
+    for one in [found.verdict] if found.verdict is not None else known:
+        if one.chosen is not None and exact_key(one.chosen.action) == exact_key(found.action):
+            return one
+    return None
 
 
-def _document(found: Recommendation, fixed: dict[str, Any]) -> dict[str, Any]:
+def _sentence(found: Recommendation, verdict: Verdict | None) -> str:
+    """The answer in one sentence; without a verdict the metrics, and how often they were measured."""
+    if verdict is not None:
+        return verdict.sentence
+    parts = [f"{with_goal(name, found.goals)} {number(one)}" for name, one in found.mean.items()]
+    rests = [f"from {counted(found.measured, 'sample')}", f"first in trial {found.setting.first}", "not confirmed"]
+    return ", ".join([*parts, *rests])
+
+
+def _document(
+    found: Recommendation, verdict: Verdict | None, objectives: Sequence[Objective], fixed: dict[str, Any]
+) -> dict[str, Any]:
     """The table ``best`` of a ``best.toml``, with the context that was asked for and its source."""
-    best = {key: value for key, value in found.setting.as_dict().items() if key != "context"}
+    best = found.setting.as_dict()
+    if verdict is not None and verdict.chosen is not None:
+        best = toml_of(verdict.chosen, verdict, objectives)
+    best.pop("context", None)
     more = {"note": found.note, "fixed": fixed or None, "context": nested(found.context) or None}
     return {"best": {**best, "source": found.source, **{key: one for key, one in more.items() if one is not None}}}
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tuning.reports.conftest import trial, write_journal
+from tests.tuning.reports.conftest import trial
 
 from tunegym.core.randomness import unit
 from tunegym.tuning.answers.contexts import OverContexts
@@ -20,7 +18,6 @@ from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_amo
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Range
 from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, Pruned, TimedOut, Trial
-from tunegym.tuning.reports.trials import TrialResults
 
 NOT_MEASURED = [Infeasible("i"), Failed("f"), TimedOut(), Cancelled(), Pruned()]
 
@@ -193,29 +190,6 @@ def test_rewards_near_the_largest_float(huge: float) -> None:
     """A user's way to say "worst": it must not cost the report."""
     best = winner(rewards(*[(n % 5, huge, n % 2) for n in range(1, 40)], *[(9, 1.0, n % 2) for n in range(4)]))
     assert (best.action["x"], best.reward) == ((9, 1.0) if huge < 0 else (1, huge))
-
-
-def test_best_toml(tmp_path: Path) -> None:
-    """Ready to use: nested settings, the fixed ones beside them, mean and spread."""
-    outcome = Measured(({"m": 1.0}, {"m": 3.0}))
-    one = Trial(1, {"net.load": 2}, {"server.threads": 4, "mode": 'a "b"'}, outcome, 2.0, 0.1)
-    write_journal(tmp_path / "e", [one])
-    TrialResults("e", tmp_path / "e").write_best({"server.port": 80, "list": [1, 2]})
-    document = tomllib.loads((tmp_path / "e" / "best.toml").read_text())
-    assert document["best"] == {
-        "trial": 1,
-        "reward": 2.0,
-        "measured": 2,
-        "failed": 0,
-        "settings": {"server": {"threads": 4}, "mode": 'a "b"'},
-        "fixed": {"server": {"port": 80}, "list": [1, 2]},
-        "metrics": {"m": 2.0},
-        "spread": {"m": pytest.approx(2**0.5)},
-    }
-    assert document["per_context"][0]["context"] == {"net": {"load": 2}}
-    assert sorted(path.name for path in (tmp_path / "e").iterdir()) == ["best.toml", "journal.jsonl"]
-    TrialResults("e", tmp_path).write_best({"x": 1})
-    assert tomllib.loads((tmp_path / "best.toml").read_text()) == {}, "nothing was measured"
 
 
 # several objectives ---------------------------------------------------------------------------------------

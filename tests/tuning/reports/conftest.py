@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from tunegym.core.files import dump_toml
-from tunegym.tuning.model.trial import Measured, Outcome, Trial
+from tunegym.tuning.model.trial import Measured, OpenTrial, Outcome, Trial
 from tunegym.tuning.reports.results import RunResults, load
 from tunegym.tuning.stores import records
 from tunegym.tuning.stores.records import Head, SessionRecord
@@ -35,8 +35,8 @@ def write_journal(
     ]
     since = 0.0
     for trial in trials:
-        opened = {"number": trial.number, "context": trial.context, "action": trial.action}
-        lines.append({"record": "open", "at": 1.7e9, "since": since, **opened})
+        opened = OpenTrial(trial.number, trial.context, trial.action, None, trial.phase)
+        lines.append(records.open_record(opened, 1.7e9, since))
         since = round(since + 0.1, 6)
         lines.append(records.close_record(trial, 1.7e9, since, opened=True))
     if ended is not None:

@@ -13,11 +13,10 @@ from tests.tuning.reports.conftest import trial
 from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.recommendation import PolicyChoice as Choice
 from tunegym.tuning.answers.recommendation import PolicyTable
-from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, TimedOut, Trial
 from tunegym.tuning.model.values import Scalar
 from tunegym.tuning.reports import trials as trial_results
-from tunegym.tuning.reports.page import compare, run_labels
+from tunegym.tuning.reports.page import compare, run_document, run_labels
 from tunegym.tuning.reports.results import RunResults
 from tunegym.tuning.reports.trials import TrialResults
 
@@ -58,7 +57,7 @@ def failed(count: int) -> list[Trial]:
 
 def test_many_reasons_are_cut_and_still_add_up(written: Written) -> None:
     told = facts(written(failed(90)))
-    assert (told["best"], told["per_context"], told["mean_gap"], told["mean_gap_over"]) == (None, [], None, None)
+    assert (told["best"], told["per_context"], told["answer"]["overall"]["chosen"]) == (None, [], None)
     assert len(told["reasons"]) == 51
     assert sum(one["count"] for one in told["reasons"]) == 90
 
@@ -88,57 +87,7 @@ def test_state_and_problem(
     assert (told["ended"], told["code"]) == (("the agent ended", keys.get("code", 0)) if over else (None, None))
 
 
-# certainty ------------------------------------------------------------------------------------------------
-
-
-OWN = {"declared": {"agent_reward_function": "mine:reward"}}
-INVERSE = {"declared": {"agent_reward_function": "inverse"}}
-NEGATIVE = {"declared": {"agent_reward_function": "negative"}}
-AIM = {"objectives": [Objective("m").as_dict(), Objective("n", weight=0, limit=-1.0).as_dict()]}
-BOTH = {"objectives": [Objective("m").as_dict(), Objective("n").as_dict()]}
-LIMIT = {"objectives": [Objective("m").as_dict(), Objective("n", "min", weight=0, limit=2.0).as_dict()]}
-ONE = [trial(1, 1, 5.0, samples((4.0, 0.0), (6.0, 10.0)))]
-MANY = [trial(n, 1, reward, samples(*[(77.0 + n, 0.0)] * 25)) for n, reward in ((1, 4.0), (2, 6.0))]
-PAID = [trial(1, 1, 4.0, samples(*[(4.0, 1.0)] * 2)), trial(2, 1, -9.0, samples(*[(4.0, 2.5)] * 2))]
-
-
-@pytest.mark.parametrize(
-    ("made", "keys", "spread", "over"),
-    [
-        pytest.param([trial(1, 1, 10.0), trial(2, 2, 9.0)], {}, None, None, id="a single sample"),
-        pytest.param(ONE, {}, 2**0.5, "samples", id="the first metric"),
-        pytest.param(ONE, {"metrics": ["n", "m"]}, 50**0.5, "samples", id="the other metric has the same mean"),
-        pytest.param(ONE, NEGATIVE, 2**0.5, "samples", id="minus the first metric"),
-        pytest.param(ONE, AIM, 2**0.5, "samples", id="the one aim"),
-        pytest.param(ONE, BOTH, None, None, id="a weighted sum is no metric"),
-        pytest.param(ONE, OWN, None, None, id="one trial of an own reward"),
-        pytest.param(MANY, OWN, 2**0.5, "trials", id="trials of an own reward"),
-        pytest.param(MANY, INVERSE, 2**0.5, "trials", id="trials of an inverse"),
-        pytest.param(PAID, LIMIT, 13 / 2**0.5, "trials", id="one that exceeded a limit paid in its reward"),
-    ],
-)
-def test_the_spread_of_a_reward(
-    written: Written, made: list[Trial], keys: dict[str, Any], spread: float | None, over: str | None
-) -> None:
-    """Over samples where the reward is a metric, by name and not by value; else over trials."""
-    best = facts(written(made, **{"metrics": ["m", "n"], **keys}))["best"]
-    assert (best["reward_spread"], best["reward_spread_over"]) == (spread and pytest.approx(spread), over)
-    count = len(made) if over == "trials" else best["samples"]
-    assert best["standard_error"] == (spread and pytest.approx(spread / count**0.5))
-    assert (best["rivals"] is None) == (spread is None)
-
-
-def test_rivals_are_as_good_within_two_standard_errors_and_keep_the_limits(written: Written) -> None:
-    made = [
-        trial(1, 1, 10.0, samples((9.0, 1.0), (10.0, 1.0), (11.0, 1.0), (10.0, 1.0))),
-        trial(2, 2, 9.5, samples((9.5, 1.0))),
-        trial(3, 3, 5.0, samples((5.0, 1.0))),
-        trial(4, 4, 40.0, samples((50.0, 3.0))),
-        trial(5, 5, -1e9, Failed("f")),
-    ]
-    best = facts(written(made, metrics=["m", "n"], **LIMIT))["best"]
-    assert (best["action"], best["samples"], best["trials"]) == ({"x": 1}, 4, 1)
-    assert (best["rivals"], best["exceeding"], best["settings_tried"]) == (1, 1, 4)
+# the answer -----------------------------------------------------------------------------------------------
 
 
 def test_found_when_it_was_first_measured(written: Written) -> None:
@@ -158,61 +107,6 @@ def test_found_when_it_was_first_measured(written: Written) -> None:
 
 
 # contexts -------------------------------------------------------------------------------------------------
-
-
-def in_contexts(*rows: tuple[int, int, float, int], n: dict[tuple[int, int], float] | None = None) -> list[Trial]:
-    """Trials of ``x`` in context ``c`` with a reward, so many of each; ``n`` is another metric by ``x`` and ``c``."""
-    made: list[Trial] = []
-    for x, c, reward, count in rows:
-        for _ in range(count):
-            outcome = samples((reward, (n or {}).get((x, c), 0.0)))
-            made.append(trial(len(made) + 1, x, reward, outcome, context={"c": c}))
-    return made
-
-
-@pytest.mark.parametrize(
-    ("made", "keys", "best", "gaps", "mean"),
-    [
-        pytest.param(
-            in_contexts((1, 1, 10.0, 3), (1, 2, 1.0, 3), (2, 1, 8.0, 3), (2, 2, 7.0, 3)),
-            *({}, 2, {1: (1, 8.0, 2.0, None), 2: (2, 7.0, 0.0, None)}, (1.0, 1.0)),
-            id="one setting for all costs something",
-        ),
-        pytest.param(
-            in_contexts((1, 1, 14.0, 8), (2, 2, 1.0, 1), (3, 1, 1.0, 1)),
-            *({}, 1, {1: (1, 14.0, 0.0, None), 2: (2, None, None, None)}, (0.0, 0.9)),
-            id="the best was never measured there",
-        ),
-        pytest.param(
-            in_contexts((2, 1, 9.0, 4), (1, 1, 9.5, 1), (3, 1, 0.0, 6), (1, 2, 20.0, 6), (2, 2, 0.0, 4)),
-            *({}, 1, {1: (2, 9.5, 0.0, "not distinguishable"), 2: (1, 20.0, 0.0, None)}, (0.0, 1.0)),
-            id="one lucky trial of the single setting",
-        ),
-        pytest.param(
-            in_contexts((1, 1, 8.0, 3), (2, 1, 5.0, 3), (1, 2, 9.0, 3), (2, 2, 1.0, 3), n={(1, 1): 3.0}),
-            *(LIMIT, 1, {1: (2, 8.0, 0.0, "exceeds a limit"), 2: (1, 9.0, 0.0, None)}, (0.0, 1.0)),
-            id="the single setting exceeds a limit somewhere",
-        ),
-    ],
-)
-def test_the_gap_of_the_best_single_setting(
-    written: Written,
-    made: list[Trial],
-    keys: dict[str, Any],
-    best: int,
-    gaps: dict[int, Any],
-    mean: tuple[float, float],
-) -> None:
-    """By context: its own best, the single setting's reward there, the gap and a note."""
-    told = facts(written(made, metrics=["m", "n"], env_params={"c": {"values": [1, 2]}}, **keys))
-    assert told["best"]["action"] == {"x": best}
-    assert told["best"]["rivals"] is None, "the spread over contexts says nothing about noise"
-    found = {
-        one["context"]["c"]: (one["action"]["x"], one["single_reward"], one["gap"], one["gap_note"])
-        for one in told["per_context"]
-    }
-    assert found == gaps
-    assert (told["mean_gap"], told["mean_gap_over"]) == (pytest.approx(mean[0]), pytest.approx(mean[1]))
 
 
 LOAD = {"load": {"values": [1, 1.0, True]}}
@@ -260,10 +154,9 @@ def test_a_policys_choices_beside_the_measurements(policy: Callable[..., Any]) -
         "samples": 2,
         "failed": 1,
         "reward": 3.0,
-        "reward_spread": pytest.approx(2**0.5),
         "best": {"action": {"x": 1.0}, "reward": 8.0, "samples": 2, "chosen": False},
     }
-    assert (second["samples"], second["reward_spread"], second["best"]["chosen"]) == (1, None, True)
+    assert (second["samples"], second["best"]["chosen"]) == (1, True)
     assert type(second["context"]["load"]) is float
     assert (third["samples"], third["reward"], third["failed"], third["drawn"]) == (0, None, 0, 1)
 
@@ -342,6 +235,25 @@ def test_the_best_and_its_curve(runs: Written) -> None:
     assert two["curve"]["trials"] == [(2, 2.0)], "a failure is no reward"
 
 
+def test_curves_are_advantages_where_contexts_vary(runs: Written) -> None:
+    """Over what is typical of the context in all runs: an easy context is no achievement. Only the search counts."""
+
+    def of_contexts(*pairs: tuple[str, float]) -> dict[str, Any]:
+        made = [trial(n, n, one, context={"c": c}) for n, (c, one) in enumerate(pairs, 1)]
+        made.append(trial(len(made) + 1, 1, 1e6, context={"c": "easy"}, phase="confirm"))
+        return {"trials": made, "knobs": KNOBS, "env_params": {"c": {"values": ["easy", "hard"]}}}
+
+    one = runs("one", e=of_contexts(("easy", 100.0), ("hard", 1.0)))
+    two = runs("two", e=of_contexts(("hard", 3.0), ("easy", 101.0)))
+    curves = [entry["curve"] for entry in compare([one, two]).facts["entries"]]
+    assert [curve["what"] for curve in curves] == ["advantage within its context"] * 2
+    assert [curve["trials"] for curve in curves] == [[(1, -0.5)], [(1, 1.0)]]
+    three = runs("three", e=of_contexts(("easy", 99.0), ("easy", 101.0), ("hard", 1.0), ("hard", 3.0)))
+    table = run_document(three, {}, None)["experiments"][0]["page"]["table"]
+    assert table["advantage"] == [-1.0, 1.0, -1.0, 1.0, 1e6 - 100]
+    assert (table["phases"], table["phase"]) == (["search", "confirm"], [0, 0, 0, 0, 1])
+
+
 LIMITED = {"knobs": KNOBS, "objectives": [{"metric": "m", "goal": "max", "limit": 2.5}]}
 
 
@@ -349,14 +261,14 @@ LIMITED = {"knobs": KNOBS, "objectives": [{"metric": "m", "goal": "max", "limit"
     ("first", "second", "warnings"),
     [
         pytest.param(
-            {"e": {"trials": of(1.0), "knobs": KNOBS}, "only": {"trials": of(1.0), "metrics": ["q"]}},
-            {"e": {"trials": of(2.0), "knobs": {"x": {"values": [1, 2]}}, "metrics": ["m", "n"]}},
+            {"e": {"trials": of(1.0, 0.5), "knobs": KNOBS}, "only": {"trials": of(1.0, 0.5), "metrics": ["q"]}},
+            {"e": {"trials": of(2.0, 0.5), "knobs": {"x": {"values": [1, 2]}}, "metrics": ["m", "n"]}},
             ["e: the metrics and the knobs differ, so the rewards may mean different things"],
             id="shared experiments are compared",
         ),
         pytest.param(
-            {"a": {"trials": of(1.0)}},
-            {"b": {"trials": of(2.0), "metrics": ["other"]}},
+            {"a": {"trials": of(1.0, 0.5)}},
+            {"b": {"trials": of(2.0, 0.5), "metrics": ["other"]}},
             ["the experiments: the metrics differ, so the rewards may mean different things"],
             id="without a shared one, all are compared",
         ),
@@ -365,6 +277,28 @@ LIMITED = {"knobs": KNOBS, "objectives": [{"metric": "m", "goal": "max", "limit"
             {"e": {"trials": of(1.0, 3.0), **LIMITED}},
             ["one: no measured setting of e keeps the limits"],
             id="limits",
+        ),
+        pytest.param(
+            {
+                "e": {
+                    "trials": [trial(n, n, 1.0, context={"c": 1}) for n in (1, 2)],
+                    "env_params": {"c": {"values": [1, 2]}},
+                }
+            },
+            {
+                "e": {
+                    "trials": [trial(n, n, 1.0, context={"c": 2}) for n in (1, 2)],
+                    "env_params": {"c": {"values": [1, 2]}},
+                }
+            },
+            ["e: the contexts that were measured differ, so the rewards may mean different things"],
+            id="other contexts",
+        ),
+        pytest.param(
+            {"e": {"trials": of(1.0, 2.0), "baseline": {"x": 1}}},
+            {"e": {"trials": of(1.0, 2.0), "baseline": {"x": 2}}},
+            ["e: the baselines differ, so the rewards may mean different things"],
+            id="other baselines",
         ),
         pytest.param({"e": {"trials": None}}, {"e": {"trials": of(None)}}, [], id="not started, not measured"),
     ],

@@ -56,7 +56,7 @@ def test_load(run: Any, tmp_path: Path) -> None:
     experiment, later = results.experiments.values()
     assert list(experiment.trials) == run.trials()
     assert experiment.best is not None
-    assert experiment.best.first == 4
+    assert experiment.best.trials == (4,)
     assert (later.trials, later.best) == ((), None)
     run.step(x=7)
     assert len(tunegym.load(run.folder.parent).experiments["e"].trials) == 5
@@ -116,7 +116,7 @@ def test_recommend_of_several_experiments(runs: Callable[..., RunResults]) -> No
         recommend(folder, experiment="rigth")
     assert recommend(folder, experiment="right").experiment == "right"
     assert recommend(folder / "left").experiment == "left"
-    with pytest.raises(TunegymError, match="no trial was measured"):
+    with pytest.raises(TunegymError, match="too little to recommend anything"):
         recommend(folder, {"load": 1}, experiment="later")
 
 

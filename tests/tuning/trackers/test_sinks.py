@@ -45,11 +45,12 @@ def test_a_trial_in_mlflows_words() -> None:
     assert params_of(item.trial) == {"x": "7", "server.mode": "fast", "pin": "true", "context.load": "0.25"}
     spreads = {"spread.v": pytest.approx(0.5**0.5), "spread.reward": 0.0}
     assert metrics_of(item.values) == {"reward": 1.5, "v": 1.5, "metric.reward": 3.0, **spreads}
-    assert tags_of(item.trial) == {"tunegym.status": "measured", "tunegym.cached_from": "2"}
+    tags = {"tunegym.status": "measured", "tunegym.phase": "search"}
+    assert tags_of(item.trial) == {**tags, "tunegym.cached_from": "2"}
     failed = entry(8, Failed("exited with 1"))
     assert failed.trial is not None
     assert metrics_of(failed.values) == {}
-    assert tags_of(failed.trial) == {"tunegym.status": "failed", "tunegym.reason": "exited with 1"}
+    assert tags_of(failed.trial) == {**tags, "tunegym.status": "failed", "tunegym.reason": "exited with 1"}
 
 
 @pytest.fixture(scope="module")
@@ -221,17 +222,23 @@ def test_scalars_and_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     found = scalars(tmp_path)
     assert found["measured"] == [(1, 1.0), (3, 1.0), (2, 0.0), (4, 1.0)], "TensorBoard draws them by step"
     assert found["reward"] == found["metrics/v"] == [(1, 1.5), (3, np.float32(0.1)), (4, 8.0)]
-    assert found["best_reward"] == [(1, 1.5), (3, 1.5), (4, 8.0)]
+    assert "best_reward" not in found, "rewards of different contexts don't compare"
     assert found["spread/v"] == [(1, np.float32(0.5**0.5)), (3, 0.0), (4, np.float32(2**0.5))]
     first, second = sorted((tmp_path / "trials").iterdir())
     parameters = {"x": 1.0, "server.mode": "fast", "pin": True, "context.load": 0.25}
-    assert hparams(first) == {**parameters, "tunegym.status": "measured"}
+    assert hparams(first) == {**parameters, "tunegym.status": "measured", "tunegym.phase": "search"}
     assert scalars(first)["reward"] == [(1, 1.5)]
     assert hparams(second)["tunegym.status"] == "failed"
     assert "reward" not in scalars(second), "a penalty is no measurement"
     assert len(list(tmp_path.glob("events*"))) == 1
     assert all(len(list(folder.iterdir())) == 1 for folder in (tmp_path / "trials").iterdir())
     assert (tmp_path / "notes.txt").read_text() == "a user's own"
+
+
+def test_the_best_so_far_without_contexts(tmp_path: Path) -> None:
+    trials = [Trial(n, {}, {"x": n}, measured(reward), reward, 0.1) for n, reward in enumerate((1.0, 0.5, 2.0), 1)]
+    send(tmp_path, [item_of(trial) for trial in trials])
+    assert scalars(tmp_path)["best_reward"] == [(1, 1.0), (2, 1.0), (3, 2.0)]
 
 
 def train(folder: Path, *lines: str) -> None:

@@ -22,6 +22,7 @@ from tunegym.tuning.answers.ranking import samples_of
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.trial import STATUSES, Measured, Trial
 from tunegym.tuning.model.values import labels, masked
+from tunegym.tuning.reports.verdicts import answer_chart
 from tunegym.tuning.workloads.template import Template, TemplateError
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ def charts_of(results: TrialResults, fixed: Mapping[str, Any], share: float) -> 
     windows = Windows()
     windows.reach(closed)
     charts |= {"ends": windows.ends(), "training": training_curves(results.folder, windows)}
-    return charts | {"labels": setting_labels(results.facts)}
+    if (values := results.advantages(trial for trial in results if trial.phase == "search")) is not None:
+        charts["table"]["advantage"] = [values.get(trial.number) for trial in shown]
+    told = answer_chart(results.answer, results.trials, head["metrics"], results.goals, results.judged)
+    return charts | {"labels": setting_labels(results.facts), "answer": told}
 
 
 def setting_labels(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +92,7 @@ def setting_labels(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kept(trials: Sequence[Trial], most: int) -> list[Trial]:
-    """At most about ``most`` trials, by number: every improvement, and of the rest every n-th in order of closing."""
+    """At most about ``most`` trials, by number: improvements, what is not search, and of the rest every n-th."""
     stride = max(1, -(-len(trials) // most))
     chosen: list[Trial] = []
     best = float("-inf")
@@ -96,7 +100,7 @@ def kept(trials: Sequence[Trial], most: int) -> list[Trial]:
         improves = trial.measured and trial.reward > best
         if improves:
             best = trial.reward
-        if improves or position % stride == 0:
+        if improves or position % stride == 0 or trial.phase != "search":
             chosen.append(trial)
     return sorted(chosen, key=lambda trial: trial.number)
 
@@ -117,12 +121,15 @@ def parameter(name: str, spec: Mapping[str, Any], values: Sequence[Any]) -> dict
 def columns(trials: Sequence[Trial], head: Mapping[str, Any], times: Mapping[int, float]) -> dict[str, Any]:
     """Every trial by column, in the order given."""
     reasons: dict[str, int] = {"": 0}
+    phases = {name: at for at, name in enumerate(dict.fromkeys(["search", *(trial.phase for trial in trials)]))}
     metrics = [trial.metrics for trial in trials]
     names = list(dict.fromkeys([*head["metrics"], *(name for one in metrics for name in one)]))
     table: dict[str, Any] = {
         "number": [trial.number for trial in trials],
         "statuses": list(STATUSES),
         "status": [STATUSES.index(trial.status) for trial in trials],
+        "phases": list(phases),
+        "phase": [phases[trial.phase] for trial in trials],
         "cached_from": [trial.cached_from for trial in trials],
         "reward": [trial.reward for trial in trials],
         "reason": [reasons.setdefault(trial.reason, len(reasons)) for trial in trials],

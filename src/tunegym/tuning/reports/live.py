@@ -21,7 +21,7 @@ from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.episodes import ContextGroups, Pace, Windows, context_groups
 from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import FAILURES, Episode
-from tunegym.tuning.model.values import counted, number, plus_minus, seconds
+from tunegym.tuning.model.values import counted, number, seconds
 from tunegym.tuning.reports.charts import training_curves
 from tunegym.tuning.reports.results import Results, need_pandas
 from tunegym.tuning.stores import reader
@@ -364,7 +364,7 @@ class LiveResults(Results):
             "groups": [one for group in passed.groups if (one := group.curves())["lines"]],
         }
 
-    def _entry(self) -> tuple[dict[str, Any], dict[str, str]]:
+    def _entry(self, peers: Sequence[Results]) -> tuple[dict[str, Any], dict[str, str]]:
         past, passed = self._read
         mean, pace = self.mean_return, self._rate
         spread = statistics.stdev(past.returns) if len(past.returns) > 1 else None
@@ -385,7 +385,8 @@ class LiveResults(Results):
             "steps": number(past.upto),
             "measured": number(past.statuses["measured"]),
             "episodes": number(past.over),
-            "mean return (max)": "none" if mean is None else plus_minus(mean, spread),
+            "mean return (max)": "none" if mean is None else number(mean),
+            "spread": "" if spread is None else number(spread, 2),
             "last": number(len(past.returns)),
             "steps/s": "" if pace is None else number(pace, 3),
             "total": seconds(past.elapsed_s),

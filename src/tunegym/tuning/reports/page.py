@@ -32,9 +32,9 @@ REPORT = "report.html"
 
 _STYLE = "style.css"
 _BASE = ("base.js", "scales.js", "ranges.js", "plot.js", "controls.js")
-_TRIALS = ("best.js", "policy.js", "rewards.js", "learning.js", "knobs.js", "parallel.js", "front.js")
+_TRIALS = ("answer.js", "best.js", "policy.js", "rewards.js", "learning.js", "knobs.js", "contour.js", "parallel.js")
 _LIVE = ("lines.js", "live.js", "live_compare.js")
-_SCRIPTS = (*_BASE, *_TRIALS, "outcomes.js", "table.js", *_LIVE, "run.js", "compare.js", "start.js")
+_SCRIPTS = (*_BASE, *_TRIALS, "front.js", "outcomes.js", "table.js", *_LIVE, "run.js", "compare.js", "start.js")
 _ESCAPED = {
     b"<": b"\\u003c",
     b">": b"\\u003e",
@@ -102,11 +102,14 @@ _NAMES = ("run", "experiment", "agent")
 
 def compare(runs: Sequence[RunResults]) -> Comparison:
     """Every experiment of every run, how its best was reached, and warnings of what differs."""
+    peers: dict[str, list[Results]] = {}
+    for name, one in [pair for run in runs for pair in run.experiments.items()]:
+        peers.setdefault(name, []).append(one)
     entries: list[dict[str, Any]] = []
     tables: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for label, run in zip(run_labels([run.folder for run in runs]), runs, strict=True):
         for experiment in run.experiments.values():
-            facts, cells = experiment.compared()
+            facts, cells = experiment.compared(peers[experiment.name])
             entries.append({"run": label, "folder": printable(str(run.folder.absolute())), **facts})
             names = {key: escaped(entries[-1][key] or "") for key in _NAMES}
             tables.setdefault(tuple(cells), []).append({**names, **cells})
@@ -134,6 +137,8 @@ _MUST_AGREE = {
     "reward": "the reward function",
     "knobs": "the knobs",
     "env_params": "the env_params",
+    "contexts": "the contexts that were measured",
+    "baseline": "the baselines",
     "spaces": "the server's spaces",
 }
 

@@ -13,7 +13,7 @@ import logging
 import tomllib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -134,7 +134,7 @@ class Results(ABC):
         """The table and the lines at the end of a run, and the file that has all reasons."""
 
     @abstractmethod
-    def _entry(self) -> tuple[dict[str, Any], dict[str, str]]:
+    def _entry(self, peers: Sequence[Results]) -> tuple[dict[str, Any], dict[str, str]]:
         """More facts of ``compared``, and all its cells."""
 
     # the part of both ---------------------------------------------------------------------------------
@@ -212,9 +212,9 @@ class Results(ABC):
         facts = {**self.facts, units: {"total": total, **self.facts[units]}}
         return Summary(facts, table, tuple(lines))
 
-    def compared(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """The experiment among others: plain data, and the cells of a table by column."""
-        more, cells = self._entry()
+    def compared(self, peers: Sequence[Results]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The experiment among its ``peers``: plain data, and the cells of a table by column."""
+        more, cells = self._entry(peers)
         entry = {
             "experiment": self.name,
             "state": self.state,
@@ -230,6 +230,8 @@ class Results(ABC):
             "knobs": {},
             "env_params": self.head.get("env_params", {}),
             "spaces": None,
+            "baseline": None,
+            "contexts": [],
             "live": None,
         }
         return entry | more, cells
@@ -353,11 +355,12 @@ def recommend(
         StoreError: there are no results, nothing was measured, or the experiment is live: it has a policy and no
             settings. The message says where the policy is and how it is used.
     """
-    return _chosen(load(folder).experiments, experiment, Path(folder)).recommend(context or {})
+    return chosen(folder, experiment).recommend(context or {})
 
 
-def _chosen(experiments: Mapping[str, Results], name: str | None, folder: Path) -> Results:
-    """The experiment that is asked about: by name, by its own folder, or the only one."""
+def chosen(folder: str | Path, name: str | None) -> Results:
+    """The experiment of a run that is asked about: by name, by its own folder, or the only one."""
+    folder, experiments = Path(folder), load(folder).experiments
     if name is None and len(experiments) == 1:
         return next(iter(experiments.values()))
     if name is None and folder.name in experiments and (folder / reader.JOURNAL).is_file():

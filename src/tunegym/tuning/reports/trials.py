@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,18 +13,19 @@ from tunegym.core.errors import ActionError, StoreError
 from tunegym.core.files import dump_toml, write_atomic
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.certainty import SLACK, SURE, RewardMetric, reward_metric, reward_spread
-from tunegym.tuning.answers.contexts import domain, domains_of
+from tunegym.tuning.answers.answer import Answer, Evidence, RewardMetric, Verdict, answer, reward_metric
+from tunegym.tuning.answers.contexts import OverContexts, domain, domains_of, trials_at
 from tunegym.tuning.answers.importance import importance
-from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among, samples_of
+from tunegym.tuning.answers.ranking import Measurements, Setting, best_among, samples_of
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommendation, Recommender
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Space, nested
-from tunegym.tuning.model.summary import Table
+from tunegym.tuning.model.summary import Table, table_of
 from tunegym.tuning.model.trial import FAILURES, Measured, Trial
-from tunegym.tuning.model.values import bare, counted, exact_key, number, pairs, plus_minus, seconds, spelled, with_goal
+from tunegym.tuning.model.values import bare, counted, exact_key, number, pairs, seconds, spelled, with_goal
 from tunegym.tuning.reports.charts import charts_of
 from tunegym.tuning.reports.results import Results, need_pandas
+from tunegym.tuning.reports.verdicts import BETTER, REWARD, better, cells, facts_of, interval_text, toml_of
 from tunegym.tuning.stores import reader
 
 if TYPE_CHECKING:
@@ -32,16 +33,14 @@ if TYPE_CHECKING:
 
 BEST = "best.toml"
 CPU = "cpu_s"
+MOST_NEAR = 200
+"""How many trials say what is typical of a context where it is drawn from a range."""
 MOST_CHOICES = 100
 """How many of a policy's choices are shown."""
 MOST_ROWS = 20
 """How many rows of a Pareto set are printed; the rest is in best.toml."""
 
-UNCLEAR = "not distinguishable"
-EXCEEDS = "exceeds a limit"
-"""Notes on a gap: the single setting did no worse there, or only by exceeding a limit."""
-REWARD = "reward (max)"
-"""A column of rewards: more is always better."""
+_COUNTED = ("drawn", "samples", "failed", "reward", "best")
 EXCEEDED = "limits exceeded"
 """Beside a reward that comes with metrics outside the objectives' limits."""
 
@@ -86,43 +85,65 @@ class TrialResults(Results):
 
     @cached_property
     def measurements(self) -> Measurements:
-        """The trials by action and context."""
-        return Measurements(self, self.objectives)
+        """The trials by action and context, without those that confirm what the others say."""
+        return Measurements(self, self.objectives, OverContexts.of(self.head))
 
     @cached_property
-    def _best(self) -> Best:
-        return best_among(self.measurements)
+    def answer(self) -> Answer:
+        """What to use, how much better that is than the baseline, and what this rests on."""
+        policy = self._policy if isinstance(self._policy, PolicyTable) else None
+        return answer(tuple(self), self.head, self.declared, policy)
 
     @property
-    def best(self) -> Setting | None:
-        """The best setting over all, as in ``best.toml``; None if nothing was measured."""
-        return self._best.overall
+    def best(self) -> Evidence | None:
+        """The evidence of the best setting over all, as in ``best.toml``; None if nothing can be said."""
+        return self.answer.overall.chosen
 
     @property
-    def best_per_context(self) -> tuple[Setting, ...]:
+    def best_per_context(self) -> tuple[Evidence, ...]:
         """The best setting in each context, where there are several and not too many."""
-        return self._best.per_context
+        return tuple(one.chosen for one in self.answer.per_context if one.chosen is not None)
 
-    @property
+    @cached_property
     def pareto(self) -> tuple[Setting, ...]:
         """With several objectives the settings of which none is better than another in every respect; else empty."""
-        return self._best.pareto
+        return best_among(self.measurements).pareto
+
+    @property
+    def _plain_job(self) -> Setting | None:
+        """The measurement of an experiment without knobs, which is no answer to anything."""
+        return best_among(self.measurements).overall if self.head.get("agent") is None else None
+
+    @cached_property
+    def judged(self) -> str | None:
+        """The metric that the reward is; None where it is computed from several."""
+        metric = reward_metric(self.head.get("metrics", []), self.objectives, self.declared)
+        return None if metric is None else metric.name
 
     def write_best(self, fixed: Mapping[str, Any]) -> None:
         """Write ``best.toml``: the settings with the fixed parameters beside them, ready to use."""
-        document = self._best.as_dict()
-        for setting in [*([document["best"]] if "best" in document else []), *document.get("pareto", [])]:
-            if fixed:
-                setting["fixed"] = nested(fixed)
+        found, more = self.answer, {"fixed": nested(fixed)} if fixed else {}
+        document: dict[str, Any] = {}
+        if found.overall.chosen is not None:
+            document["best"] = {**toml_of(found.overall.chosen, found.overall, self.objectives), **more}
+        for one in found.overall.finalists:
+            if one.is_baseline:
+                document["baseline"] = toml_of(one, found.overall, self.objectives)
+        if self.pareto:
+            document["pareto"] = [{**setting.as_dict(), **more} for setting in self.pareto]
+        if several := [
+            toml_of(one.chosen, one, self.objectives) for one in found.per_context if one.chosen is not None
+        ]:
+            document["per_context"] = several
         write_atomic(self.folder / BEST, dump_toml(document))
 
-    def policy_choices(self) -> PolicyTable | None:
-        """The choices of the agent's saved policy in each context; None if there is no policy.
-
-        Raises:
-            StoreError: it can't be read, or belongs to other knobs or env_params.
-        """
-        table = policies.load(self.folder)
+    @cached_property
+    def _policy(self) -> PolicyTable | str | None:
+        """The choices of the agent's saved policy; a text that says why it can't be used; None if there is none."""
+        try:
+            table = policies.load(self.folder)
+        except StoreError as error:
+            return error.message + (f" ({error.hint})" if error.hint else "")
         if table is None or not self.head:
             return None
         knobs = Space({name: domain(spec) for name, spec in self.head["knobs"].items()})
@@ -131,21 +152,16 @@ class TrialResults(Results):
         for one in table.choices:
             try:
                 choices.append(replace(one, action=knobs.accept(one.action), context=drawn.accept(one.context)))
-            except ActionError as error:
+            except ActionError:
                 place = self.folder / policies.FOLDER / policies.FILE
                 told = f"{pairs(one.action)} at {pairs(one.context) or '{}'}"
-                what = f"{place} doesn't belong to this journal: it has {told}"
-                raise StoreError(what, hint="resume the run, and it is written again") from error
+                hint = "resume the run, and it is written again"
+                return f"{place} doesn't belong to this journal: it has {told} ({hint})"
         return replace(table, choices=tuple(choices))
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:
         """The settings to use; see ``tunegym.recommend``."""
-        policy: PolicyTable | str | None
-        try:
-            policy = self.policy_choices()
-        except StoreError as error:
-            policy = error.message + (f" ({error.hint})" if error.hint else "")
-        return Recommender(self.name, tuple(self), self.head, self.declared, policy).recommend(context)
+        return Recommender(self.name, tuple(self), self.head, self.declared, self._policy).recommend(context)
 
     def charts(self, fixed: Mapping[str, Any], share: float = 1.0) -> dict[str, Any]:
         """Plain data that ``report.html`` plots: ``fixed`` completes commands, ``share`` is its part of a page."""
@@ -159,8 +175,11 @@ class TrialResults(Results):
         rows = [_row(trial) for trial in self.trials]
         named = {"action": "knobs", "context": "env_params", "observation": "metrics"}
         declared = [f"{kind}.{name}" for kind, key in named.items() for name in self.head.get(key, ())]
-        found = (name for cells in rows for name in cells)
-        columns = dict.fromkeys(["step", "status", "cached", "reward", *declared, "duration_s", *found])
+        found = [name for row in rows for name in row]
+        nodes = ["nodes"] if "nodes" in found else []
+        columns = dict.fromkeys(
+            ["step", "status", "cached", "reward", *declared, "duration_s", *nodes, "phase", *found]
+        )
         return pd.DataFrame(rows, columns=list(columns))
 
     # counts -------------------------------------------------------------------------------------------
@@ -170,24 +189,33 @@ class TrialResults(Results):
         return sum(trial.cached_from is not None for trial in self)
 
     def _counts(self) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
-        statuses = self.statuses
-        best = max((trial for trial in self if trial.measured), key=lambda trial: trial.reward, default=None)
-        found = None
-        if best is not None:
-            found = {"step": best.number, "reward": best.reward, "action": best.action, "context": best.context}
-        metric = reward_metric(self.head.get("metrics", []), self.objectives, self.declared)
-        cells = {
+        statuses, verdict = self.statuses, self.answer.overall
+        best, notes = verdict.chosen, ()
+        row = {
             "open": number(len(self.journal.open)),
             "measured": number(statuses["measured"]),
             "failed": number(statuses["failed"] + statuses["timed_out"]),
             "infeasible": number(statuses["infeasible"]),
             **({"pruned": number(statuses["pruned"])} if statuses["pruned"] else {}),
             "cached": number(self._cached),
-            "best": "" if best is None else reached(best, metric, self.goals),
+            "best": "" if best is None else self._reached(best),
         }
+        found = None
+        if best is not None:
+            found = {**facts_of(best, self.objectives), "confirmed": verdict.confirmed, "answer": verdict.sentence}
+            notes = (f"{escaped(self.name)}: {escaped(verdict.sentence)}",) if best.action else ()
         failures = (trial.reason for trial in reversed(self.trials) if trial.status in FAILURES)
         facts = {"cached": self._cached, "best": found, "goals": self.goals, "latest_failure": next(failures, None)}
-        return facts, cells, ()
+        return facts, row, notes
+
+    def _reached(self, best: Evidence) -> str:
+        """``seconds (min) 12.5 ±0.3 (threads=4)``; over several contexts, whose values don't compare, the settings."""
+        settings, metric = pairs(best.action), self.judged
+        if len(self.answer.per_context) > 1:
+            return settings
+        if metric is not None and metric in self.goals and metric in best.metrics:
+            return f"{with_goal(metric, self.goals)} {interval_text(best.metrics[metric])} ({settings})"
+        return f"{REWARD} {interval_text(best.reward)} ({settings})"
 
     # the summary --------------------------------------------------------------------------------------
 
@@ -224,8 +252,8 @@ class TrialResults(Results):
         }
 
     def _findings(self) -> tuple[Counter[tuple[str, str]], dict[str, Any], dict[str, Any]]:
-        head, facts = self.head, SettingFacts(self)
-        contexts = [facts.in_context(setting) for setting in self.best_per_context]
+        head, found = self.head, self.answer
+        best, per_context = self.best, [one for one in found.per_context if one.chosen is not None]
         names = dict.fromkeys(head.get("knobs", {}), "knob") | dict.fromkeys(head.get("env_params", {}), "env_param")
         findings = {
             "repeats": head.get("repeats", 1),
@@ -236,73 +264,182 @@ class TrialResults(Results):
                 "open": len(self.journal.open),
                 "cached": self._cached,
                 "statuses": dict(self.statuses.most_common()),
+                "phases": dict(Counter(trial.phase for trial in self).most_common()),
             },
-            "best": None if self.best is None else facts.best(self.best),
-            "per_context": contexts,
-            **_mean_gap(contexts),
-            "policy": facts.policy(),
-            "pareto": [facts.of(setting) for setting in self.pareto],
+            "answer": found.as_dict(),
+            "best": self._facts(found.overall) if best is not None else _job_facts(self._plain_job),
+            "per_context": [self._facts(one) for one in per_context],
+            "policy": self._policy_facts(),
+            "pareto": [_setting_facts(setting) for setting in self.pareto],
             "importance": importance(list(self), names),
         }
         return self._reasons(), self._time(), findings
 
+    def _facts(self, verdict: Verdict) -> dict[str, Any]:
+        """The setting that a verdict chose, and when it was first measured."""
+        chosen = verdict.chosen
+        assert chosen is not None
+        known = facts_of(chosen, self.objectives) | {"confirmed": verdict.confirmed}
+        tried = {"found_s": self._found_s(chosen), "settings_tried": len(self.measurements.actions)}
+        return known | (tried if verdict.context is None else {})
+
+    def _found_s(self, chosen: Evidence) -> float | None:
+        """When the search, or whatever came first, measured a setting first."""
+        action = exact_key(chosen.action)
+        return min(
+            (self.times[one.number] for one in self if one.measured and exact_key(one.action) == action), default=None
+        )
+
     def _printed(self) -> tuple[Table | None, list[str], str]:
-        lines = [] if self.best is not None else [f"{escaped(self.name)}: no trial was measured"]
-        if self.best is not None and self.best.violation:
+        verdict, best = self.answer.overall, self.best
+        lines = [f"{escaped(self.name)}: no trial was measured"] if not self.statuses["measured"] else []
+        if not lines and self.head.get("agent") is not None:
+            lines = [f"{escaped(self.name)}: {escaped(verdict.sentence)}"]
+        if best is not None and facts_of(best, self.objectives)["violation"]:
             lines.append("  no setting keeps the limits; these come closest")
         return self._best_table(), lines, "trajectory.csv"
 
     def _best_table(self) -> Table | None:
-        """The best settings over all and in each context, or the Pareto set; None if nothing was measured."""
-        best, pareto, contexts = self.best, self.pareto, self.best_per_context
-        if best is None:
-            return None
-        title = f"{escaped(self.name)}: best settings"
-        if pareto:
-            more = f", {MOST_ROWS} of them" if len(pareto) > MOST_ROWS else ""
-            many = counted(len(pareto), "setting")
-            title = f"{escaped(self.name)}: Pareto set of {many}{more}; the highest reward first"
-        shown = sorted(pareto, key=lambda setting: -setting.reward)[:MOST_ROWS] if pareto else [best]
+        """The answer over all and in each context beside the baseline, or the Pareto set; None if there is none."""
+        best, found = self.best, self.answer
         metrics = self.head.get("metrics", [])
-        rows: list[tuple[str, ...]] = []
-        for setting in [*shown, *contexts]:
-            label = "over all" if setting.context is None else pairs(setting.context)
-            rows.append((*([label] if contexts else []), *_cells(setting, list(best.action), metrics)))
-        knobs = tuple(escaped(knob) for knob in best.action)
-        columns = (*knobs, REWARD, *(with_goal(metric, self.goals) for metric in metrics), "samples", "trial")
-        return Table(title, (*(["context"] if contexts else []), *columns), tuple(rows), ("context", *knobs))
+        if best is None:
+            job = self._plain_job
+            row = {} if job is None else _setting_cells(job, metrics, self.goals)
+            return None if job is None else table_of(f"{escaped(self.name)}: measured", [row])
+        several = len(found.per_context) > 1
+        shown = sorted(self.pareto, key=lambda one: -one.reward)[:MOST_ROWS]
+        rows = [_setting_cells(setting, metrics, self.goals) for setting in shown]
+        for verdict in [*([] if rows else [found.overall]), *(found.per_context if several else ())]:
+            for one in verdict.finalists:
+                if one is verdict.chosen or one.is_baseline:
+                    place = {"context": pairs(verdict.context) if verdict.context else "over all"} if several else {}
+                    knobs = {escaped(knob): spelled(value) for knob, value in one.action.items()}
+                    rows.append(place | knobs | cells(one, metrics, self.goals, self.judged))
+        empty = {name for name in rows[0] if not any(row.get(name) for row in rows)}
+        if self.judged in self.goals and all(objective.limit is None for objective in self.objectives):
+            empty.add(REWARD)  # it is the metric, or minus it
+        title = f"{escaped(self.name)}: best settings"
+        if self.pareto:
+            more = f", {MOST_ROWS} of them" if len(self.pareto) > MOST_ROWS else ""
+            many = counted(len(self.pareto), "setting")
+            title = f"{escaped(self.name)}: Pareto set of {many}{more}; the highest reward first"
+        left = ("context", *map(escaped, best.action))
+        return table_of(title, [{name: text for name, text in row.items() if name not in empty} for row in rows], left)
+
+    # the policy ---------------------------------------------------------------------------------------
+
+    def _policy_facts(self) -> dict[str, Any] | None:
+        """The choices of a saved policy beside the measurements there; None where there is no policy.
+
+        ``error`` says why a policy can't be shown. ``choices`` are those of the contexts drawn most often where there
+        are more than ``MOST_CHOICES``, of ``of`` in all. Where the context has a value of a range, which hardly comes
+        again, nothing is counted, and the numbers are None.
+        """
+        policy = self._policy
+        if isinstance(policy, str):
+            return {"error": policy, "trials": None, "of": 0, "choices": []}
+        if policy is None or not policy.choices:
+            return None
+        is_counted = all("values" in spec for spec in self.head.get("env_params", {}).values())
+        drawn = Counter(exact_key(trial.context) for trial in self)
+        shown = list(policy.choices)
+        if len(shown) > MOST_CHOICES and is_counted:
+            shown = sorted(shown, key=lambda one: -drawn[exact_key(one.context)])[:MOST_CHOICES]
+        shown = shown[:: max(1, -(-len(shown) // MOST_CHOICES))]
+        bests = {exact_key(one.context or {}): one for one in (*self.best_per_context, self.best) if one}
+        choices = []
+        for one in shown:
+            context = exact_key(one.context)
+            found: dict[str, Any] = dict.fromkeys(_COUNTED)
+            if is_counted:
+                found = self._choice(one, drawn[context], bests.get(context))
+            choices.append({"context": dict(one.context), "action": dict(one.action), "chance": one.chance, **found})
+        return {"error": None, "trials": policy.trials, "of": len(policy.choices), "choices": choices}
+
+    def _choice(self, one: PolicyChoice, drawn: int, best: Evidence | None) -> dict[str, Any]:
+        """The measurements of a policy's choice, beside the best in its context."""
+        setting = self.measurements.setting(one.action, one.context)
+        reward = setting.reward if setting.samples else None
+        beside = None
+        if best is not None and best.reward is not None:
+            chosen = exact_key(best.action) == exact_key(one.action)
+            known = {"action": dict(best.action), "reward": best.reward.mean, "samples": best.samples}
+            beside = {**known, "chosen": chosen}
+        values = (drawn, len(setting.samples), setting.failed - setting.cancelled, reward, beside)
+        return dict(zip(_COUNTED, values, strict=True))
 
     # among other runs ---------------------------------------------------------------------------------
 
-    def _entry(self) -> tuple[dict[str, Any], dict[str, str]]:
-        best = self.facts["best"]
-        cells = {"trials": number(self._done), "measured": number(self.statuses["measured"])}
-        cells |= {f"best {REWARD}": "none", "samples": "0", "settings": "", "to best": ""}
-        if best is not None:
+    def _entry(self, peers: Sequence[Results]) -> tuple[dict[str, Any], dict[str, str]]:
+        best, chosen = self.facts["best"], self.best
+        row = {"trials": number(self._done), "measured": number(self.statuses["measured"])}
+        row |= {f"best {REWARD}": "none", "spread": "", BETTER: "", "samples": "0", "settings": "", "to best": ""}
+        if best is not None and chosen is not None:
             shown = {name: bare(value) for name, value in best["action"].items()}
-            best = {**best, "note": EXCEEDED if best["violation"] else None, "labels": shown}
-            note = "" if best["note"] is None else f"\n{best['note']}"
-            cells[f"best {REWARD}"] = plus_minus(best["reward"], best["reward_spread"]) + note
-            cells["samples"] = number(best["samples"])
+            note = EXCEEDED if best["violation"] else None
+            best = {**best, "note": note, "labels": shown, "better": better(chosen.gain)}
+            judged = self.judged or "reward"
+            row[f"best {REWARD}"] = "\n".join([interval_text(chosen.reward), *([note] if note else [])])
+            row["spread"] = number(chosen.spread[judged], 2) if judged in chosen.spread else ""
+            row[BETTER] = best["better"] + ("" if best["confirmed"] else "\nnot confirmed")
+            row["samples"] = number(best["samples"])
             # The table is for comparing, best.toml for using.
             settings = {name: float(f"{v:.5g}") if isinstance(v, float) else v for name, v in best["action"].items()}
-            cells["settings"] = "\n".join(pairs({name: one}) for name, one in settings.items())
-            cells["to best"] = "" if best["found_s"] is None else seconds(best["found_s"])
-        cells["total"] = seconds(self.journal.elapsed_s)
+            row["settings"] = "\n".join(pairs({name: one}) for name, one in settings.items())
+            row["to best"] = "" if best["found_s"] is None else seconds(best["found_s"])
+        row["total"] = seconds(self.journal.elapsed_s)
         entry = {
             "best": best,
             "objectives": self.facts["objectives"],
             "goals": self.goals,
             "reward": self.declared.get("agent_reward_function", "the goal"),
             "knobs": self.head.get("knobs", {}),
-            "curve": self._curve(),
+            "baseline": self.answer.baseline,
+            "contexts": self._met(),
+            "curve": self._curve(peers),
         }
-        return entry, cells
+        return entry, row
 
-    def _curve(self) -> dict[str, Any]:
-        """The points where the best so far rises, by trial and by time, and where each curve ends."""
-        rewards = {trial.number: trial.reward for trial in self if trial.measured}
+    def _met(self) -> list[str]:
+        """The contexts in which something was measured, where they are drawn from lists."""
+        listed = all("values" in spec for spec in self.head.get("env_params", {}).values())
+        return sorted({pairs(trial.context) for trial in self if trial.measured and trial.context}) if listed else []
+
+    def advantages(self, trials: Iterable[Trial]) -> dict[int, float] | None:
+        """By number, how far each reward is above the median of ``trials`` in its context; None without contexts.
+
+        Of a range, the nearest trials count.
+        """
+        if not self.head.get("env_params"):
+            return None
+        pool, domains = (
+            [trial for trial in trials if trial.measured and trial.cached_from is None],
+            domains_of(self.head),
+        )
+        if any("values" not in spec for spec in self.head["env_params"].values()):
+            pool = pool[:: max(1, len(pool) // MOST_NEAR)]
+        typical: dict[bytes, float] = {}
+        for trial in self:
+            if trial.measured and (key := exact_key(trial.context)) not in typical:
+                near = [one.reward for one in trials_at(pool, trial.context, domains)[0]]
+                typical[key] = statistics.median(near) if near else trial.reward
+        return {trial.number: trial.reward - typical[exact_key(trial.context)] for trial in self if trial.measured}
+
+    def _curve(self, peers: Sequence[Results]) -> dict[str, Any]:
+        """The points where the best so far of the search rises, by trial and by time, and where each curve ends.
+
+        Where contexts vary, it is the best advantage within a context, over what is typical there in all ``peers``.
+        """
+        pooled = [trial for one in peers if isinstance(one, TrialResults) for trial in one if trial.phase == "search"]
+        values = self.advantages(pooled)
+        rewards = {
+            trial.number: trial.reward if values is None else values[trial.number]
+            for trial in self
+            if trial.measured and trial.phase == "search"
+        }
         return {
+            "what": "reward" if values is None else "advantage within its context",
             "trials": _rises(sorted(rewards.items())),
             "seconds": _rises(sorted((self.times[number], reward) for number, reward in rewards.items())),
             "last_trial": max(self.times, default=0),
@@ -325,7 +462,7 @@ def _row(trial: Trial) -> dict[str, Any]:
         if len(trial.outcome.samples) > 1:
             cells |= {f"spread.{name}": value for name, value in trial.outcome.spread().items()}
     nodes = {"nodes": " ".join(trial.nodes)} if trial.nodes else {}
-    return cells | {"duration_s": trial.duration_s, **nodes, "reason": trial.reason}
+    return cells | {"duration_s": trial.duration_s, **nodes, "phase": trial.phase, "reason": trial.reason}
 
 
 def reached(trial: Trial, metric: RewardMetric | None, goals: Mapping[str, str]) -> str:
@@ -337,11 +474,22 @@ def reached(trial: Trial, metric: RewardMetric | None, goals: Mapping[str, str])
     return f"{what} {number(value)} ({pairs(trial.action)}{context})"
 
 
-def _cells(setting: Setting, knobs: Sequence[str], metrics: Sequence[str]) -> list[str]:
-    mean, spread = setting.metrics(), setting.spread()
-    cells = [*(spelled(setting.action[knob]) for knob in knobs), number(setting.reward)]
-    cells += [plus_minus(mean[metric], spread.get(metric)) if metric in mean else "" for metric in metrics]
-    return [*cells, number(len(setting.samples)), str(setting.first)]
+def _setting_cells(setting: Setting, metrics: Sequence[str], goals: Mapping[str, str]) -> dict[str, str]:
+    mean = setting.metrics()
+    row = {**{escaped(knob): spelled(value) for knob, value in setting.action.items()}, REWARD: number(setting.reward)}
+    row |= {with_goal(metric, goals): number(mean[metric]) if metric in mean else "" for metric in metrics}
+    return row | {"samples": number(len(setting.samples))}
+
+
+def _setting_facts(setting: Setting) -> dict[str, Any]:
+    known = {"trial": setting.first, "action": dict(setting.action), "reward": setting.reward, "failed": setting.failed}
+    counts = {"samples": len(setting.samples), "violation": setting.violation}
+    return known | counts | {"metrics": setting.metrics(), "spread": setting.spread()}
+
+
+def _job_facts(job: Setting | None) -> dict[str, Any] | None:
+    unknown: dict[str, Any] = {"interval": None, "intervals": {}, "gain": None, "confirmed": False, "found_s": None}
+    return None if job is None else _setting_facts(job) | unknown
 
 
 def _rises(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -350,133 +498,3 @@ def _rises(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
         if not found or reward > found[-1][1]:
             found.append((at, reward))
     return found
-
-
-def _mean_gap(contexts: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """The mean loss of the best single setting, contexts weighted by how often they came.
-
-    Nothing is known of contexts in which it was not measured: ``mean_gap_over`` is the share of draws in the others.
-    """
-    known = [(one["share"], one["gap"]) for one in contexts if one["gap"] is not None]
-    if not known:
-        return {"mean_gap": None, "mean_gap_over": None}
-    over = math.fsum(share for share, _ in known)
-    return {"mean_gap": math.fsum(share * gap for share, gap in known) / over, "mean_gap_over": over}
-
-
-class SettingFacts:
-    """Plain data about settings: how good each is, and how sure one can be of it."""
-
-    def __init__(self, results: TrialResults) -> None:
-        self._results = results
-        self._found = results.measurements
-        self._metric = reward_metric(results.head.get("metrics", []), results.objectives, results.declared)
-
-    def of(self, setting: Setting) -> dict[str, Any]:
-        """The facts of any setting."""
-        spread = reward_spread(setting, self._metric, self._found.objectives)
-        facts: dict[str, Any] = {
-            "trial": setting.first,
-            "action": dict(setting.action),
-            "reward": setting.reward,
-            "reward_spread": None if spread is None else spread.deviation,
-            "reward_spread_over": None if spread is None else spread.over,
-            "samples": len(setting.samples),
-            "trials": len(setting.trials),
-            "failed": setting.failed,
-            "violation": setting.violation,
-            "metrics": setting.metrics(),
-            "spread": setting.spread(),
-        }
-        return facts if setting.context is None else facts | {"context": dict(setting.context)}
-
-    def best(self, best: Setting) -> dict[str, Any]:
-        """The best setting, and how sure one can be of it.
-
-        ``rivals`` is how many other settings did about as well, without those that exceed the limits by more, which
-        ``exceeding`` counts. Both and ``standard_error`` are None where the environment varies, or where the reward
-        has no spread: then there is nothing to compare with.
-        """
-        found, action = self._found, exact_key(best.action)
-        facts = self.of(best) | {"found_s": self._results.times.get(best.first), "settings_tried": len(found.actions)}
-        facts |= dict.fromkeys(("standard_error", "rivals", "exceeding"))
-        spread = reward_spread(best, self._metric, found.objectives)
-        if spread is not None and len(found.contexts) == 1:
-            others = [key for key in found.actions if key != action]
-            equal = [key for key in others if found.violation(key) <= best.violation + SLACK]
-            bar = best.reward - SURE * spread.standard_error
-            facts["standard_error"] = spread.standard_error
-            facts["rivals"] = sum(found.reward.over_all(key).mean >= bar for key in equal)
-            facts["exceeding"] = len(others) - len(equal)
-        return facts
-
-    def in_context(self, setting: Setting) -> dict[str, Any]:
-        """A context's own best, and how far the best single setting is below it there.
-
-        ``gap`` is never below 0. The own best is the one that did better for sure, so a single setting measured less
-        often may have the higher mean; ``gap_note`` then says that they are not distinguishable.
-        """
-        facts, found = self.of(setting), self._found
-        context = exact_key(setting.context or {})
-        drawn = sum(len(cells.get(context, ())) for cells in found.cells.values())
-        facts |= {"drawn": drawn, "share": found.reward.share(context)}
-        facts |= dict.fromkeys(("single_reward", "gap", "gap_note"))
-        best = self._results.best
-        single = None if best is None else found.setting(best.action, setting.context)
-        if single is not None and single.samples:
-            facts |= {"single_reward": single.reward, "gap": max(0.0, setting.reward - single.reward)}
-            if single.violation > setting.violation + SLACK:
-                facts["gap_note"] = EXCEEDS
-            elif single.reward > setting.reward:
-                facts["gap_note"] = UNCLEAR
-        return facts
-
-    def policy(self) -> dict[str, Any] | None:
-        """The choices of a saved policy beside the measurements there; None where there is no policy.
-
-        ``error`` says why a policy can't be shown. ``choices`` are those of the contexts drawn most often where there
-        are more than ``MOST_CHOICES``, of ``of`` in all. Where the context has a value of a range, which hardly comes
-        again, nothing is counted, and the numbers are None.
-        """
-        results = self._results
-        try:
-            policy = results.policy_choices()
-        except StoreError as error:
-            return {"error": str(error), "trials": None, "of": 0, "choices": []}
-        if policy is None or not policy.choices:
-            return None
-        is_counted = all("values" in spec for spec in results.head.get("env_params", {}).values())
-        drawn = Counter(exact_key(trial.context) for trial in results)
-        shown = list(policy.choices)
-        if len(shown) > MOST_CHOICES and is_counted:
-            shown = sorted(shown, key=lambda one: -drawn[exact_key(one.context)])[:MOST_CHOICES]
-        shown = shown[:: max(1, -(-len(shown) // MOST_CHOICES))]
-        bests = {exact_key(one.context or {}): one for one in (*results.best_per_context, results.best) if one}
-        choices = []
-        for one in shown:
-            context = exact_key(one.context)
-            found: dict[str, Any] = dict.fromkeys(_COUNTED)
-            if is_counted:
-                found = self._choice(one, drawn[context], bests.get(context))
-            choices.append({"context": dict(one.context), "action": dict(one.action), "chance": one.chance, **found})
-        return {"error": None, "trials": policy.trials, "of": len(policy.choices), "choices": choices}
-
-    def _choice(self, one: PolicyChoice, drawn: int, best: Setting | None) -> dict[str, Any]:
-        """The measurements of a policy's choice, beside the best in its context."""
-        setting = self._found.setting(one.action, one.context)
-        spread = reward_spread(setting, self._metric, self._found.objectives) if setting.trials else None
-        reward = setting.reward if setting.samples else None
-        failed = setting.failed - setting.cancelled
-        values = (drawn, len(setting.samples), failed, reward, None if spread is None else spread.deviation)
-        beside = None
-        if best is not None:
-            beside = {
-                "action": dict(best.action),
-                "reward": best.reward,
-                "samples": len(best.samples),
-                "chosen": exact_key(best.action) == exact_key(one.action),
-            }
-        return dict(zip(_COUNTED, (*values, beside), strict=True))
-
-
-_COUNTED = ("drawn", "samples", "failed", "reward", "reward_spread", "best")

@@ -168,8 +168,8 @@ def metrics_of(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def tags_of(trial: Trial) -> dict[str, str]:
-    """How the trial ended."""
-    tags = {"tunegym.status": trial.status}
+    """How the trial ended, and which phase of the experiment it belongs to."""
+    tags = {"tunegym.status": trial.status, "tunegym.phase": trial.phase}
     if trial.cached_from is not None:
         tags["tunegym.cached_from"] = str(trial.cached_from)
     if trial.reason:

@@ -63,14 +63,15 @@ class TensorboardSink:
             values = {name: float(value) for name, value in item.values.items() if isinstance(value, int | float)}
             if item.trial is not None:
                 values["measured"] = float(item.trial.measured)
-                if "reward" in values:
+                if "reward" in values and not item.trial.context:  # rewards of different contexts don't compare
                     self._best = max(self._best, values["reward"])
                     values[BEST] = self._best
             for name, value in values.items():
                 writer.add_scalar(name, value, item.number, item.at)
             if item.trial is not None and item.number <= MOST_HPARAMS:  # a row of the HParams tab
                 context = {f"context.{name}": value for name, value in item.trial.context.items()}
-                parameters = {**item.trial.action, **context, "tunegym.status": item.trial.status}
+                marks = {"tunegym.status": item.trial.status, "tunegym.phase": item.trial.phase}
+                parameters = {**item.trial.action, **context, **marks}
                 writer.add_hparams(parameters, dict(item.values), f"{TRIALS}/{item.number:06d}", item.number)
             yield item.number
         self._write_training(writer)

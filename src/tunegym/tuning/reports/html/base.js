@@ -72,10 +72,10 @@ function instant(value) {
   return value ? new Date(value * 1000).toLocaleString("sv-SE") : "";
 }
 
-function plusMinus(mean, spread) {
-  const told = number(mean);
-  const dust = 1e-9 * Math.abs(mean || 0); // less is what adding floats leaves
-  return spread !== null && spread !== undefined && spread > dust ? `${told} ±${number(spread, 2)}` : told;
+// The mean and half of the interval's width, where the interval is known and more than what adding floats leaves.
+function intervalText(mean, interval) {
+  const half = interval ? (interval[1] - interval[0]) / 2 : 0;
+  return half > 1e-9 * Math.abs(mean) ? `${number(mean)} ±${number(half, 2)}` : number(mean);
 }
 
 // A long float in as many digits as one reads; anything else as it is.
@@ -145,6 +145,7 @@ class Trials {
     this.rowOf = new Map(table.number.map((value, row) => [value, row]));
     this.rows = Array.from({ length: this.count }, (_, row) => row);
     this.measuredRows = this.rows.filter((row) => this.measured(row));
+    this.searchRows = this.measuredRows.filter((row) => table.cached_from[row] === null && this.phase(row) === "search");
     this.otherRows = this.rows.filter((row) => !this.measured(row));
     this.bestRow = experiment.best ? this.rowOf.get(experiment.best.trial) : undefined;
     this.bestRows = this.bestRow === undefined ? [] : this.measuredRows.filter((row) =>
@@ -167,8 +168,21 @@ class Trials {
     return this.table.statuses[this.table.status[row]];
   }
 
+  phase(row) {
+    return this.table.phases[this.table.phase[row]];
+  }
+
   reward(row) {
     return this.table.reward[row];
+  }
+
+  // What may be compared over contexts: the reward, or what it is above the typical one of its context.
+  score(row) {
+    return (this.table.advantage || this.table.reward)[row];
+  }
+
+  get scoreTitle() {
+    return this.table.advantage ? "advantage within its context" : "reward";
   }
 
   reason(row) {
@@ -204,6 +218,7 @@ class Trials {
 
   tip(row) {
     const lines = [["trial", `${this.table.number[row]}, ${statusTitle(this.status(row))}`]];
+    if (this.phase(row) !== "search") lines.push(["phase", this.phase(row)]);
     if (this.measured(row)) lines.push(["reward", number(this.reward(row), 6)]);
     else lines.push(["reason", this.reason(row)]);
     if (this.table.cached_from[row] !== null) lines.push(["cached", `from trial ${this.table.cached_from[row]}`]);

@@ -16,7 +16,7 @@ function entryName(entry, entries) {
 // The ranges of a group's plots. A run that did much worse is of interest, so only very far values are left out.
 function compareReaches(entries) {
   const bests = entries.filter((entry) => entry.best).map((entry) => entry.best);
-  const ends = (some) => some.flatMap(({ reward, reward_spread: spread }) => [reward - (spread ?? 0), reward + (spread ?? 0)]);
+  const ends = (some) => some.flatMap(({ reward, interval }) => interval || [reward]);
   const usual = new Set([...bulk(bests.map((one) => one.reward)), Math.max(...bests.map((one) => one.reward))]);
   const near = bests.filter((one) => usual.has(one.reward));
   const best = new Reach(ends(bests), ends(near), 100);
@@ -35,7 +35,7 @@ function curvesPlot(entries, kind, reach) {
     const y = reach.scale([bottom, 20]);
     const left = Math.ceil(plot.widest(y.ticks(8).map((tick) => tick.text))) + 12;
     const x = linear([0, (end / unit.size) * 1.02], [left, plot.width - 8]);
-    plot.axes({ left, top: 20, right: plot.width - 8, bottom, x, y, xTitle: byTime ? `time (${unit.name})` : "trial", yTitle: "best reward so far" });
+    plot.axes({ left, top: 20, right: plot.width - 8, bottom, x, y, xTitle: byTime ? `time (${unit.name})` : "trial", yTitle: `best ${entries[0].curve.what} so far` });
     shown.forEach((entry) => {
       const style = lineStyle(entries.indexOf(entry));
       plot.context.strokeStyle = plot.context.fillStyle = colour(style.colour);
@@ -50,38 +50,37 @@ function curvesPlot(entries, kind, reach) {
       }
     });
   };
-  const tip = ([entry, at, reward]) => [["run", visible(entry.run)], ["experiment", visible(entry.experiment)], [byTime ? "after" : "trial", byTime ? seconds(at) : String(at)], ["reward", number(reward, 6)]];
+  const tip = ([entry, at, reward]) => [["run", visible(entry.run)], ["experiment", visible(entry.experiment)], [byTime ? "after" : "trial", byTime ? seconds(at) : String(at)], [entry.curve.what, number(reward, 6)]];
   return new Plot({ height: 280, label: byTime ? "Best so far over time" : "Best so far over trials", draw, tip });
 }
 
-// The best of each with its spread; a dot and a whisker, since a bar would need a zero that a reward does not have.
+// The best of each with its interval; a dot and a whisker, since a bar would need a zero that a reward does not have.
 function bestPlot(entries, reach) {
   const shown = entries.filter((entry) => entry.best);
   const draw = (plot) => {
-    const spread = (entry) => entry.best.reward_spread ?? 0;
     const names = shown.map((entry) => entryName(entry, entries));
     const left = Math.min(Math.ceil(plot.widest(names)) + 14, plot.width * 0.42);
     const bottom = plot.height - 36;
     const x = reach.scale([left, plot.width - 14]);
     const y = categorical(names, [8, bottom]);
-    plot.axes({ left, top: 8, right: plot.width - 14, bottom, x, y: { ...y, ticks: () => y.ticks(names.length) }, xTitle: "best reward ± spread" });
+    plot.axes({ left, top: 8, right: plot.width - 14, bottom, x, y: { ...y, ticks: () => y.ticks(names.length) }, xTitle: "best reward with its confidence interval" });
     shown.forEach((entry, index) => {
-      const [px, py, half] = [x.at(entry.best.reward), y.at(index), spread(entry)];
+      const [px, py, { interval }] = [x.at(entry.best.reward), y.at(index), entry.best];
       plot.context.strokeStyle = plot.context.fillStyle = colour(lineStyle(entries.indexOf(entry)).colour);
       plot.context.lineWidth = 2;
-      if (half) plot.line(x.at(entry.best.reward - half), py, x.at(entry.best.reward + half), py);
+      if (interval) plot.line(x.at(interval[0]), py, x.at(interval[1]), py);
       const far = x.far(entry.best.reward);
       mark(plot.context, far ? "triangle" : "circle", px - 8 * far, py, 5);
       plot.hit(px, py, entry);
     });
   };
-  const tip = (entry) => [["run", visible(entry.run)], ["experiment", visible(entry.experiment)], ["best", plusMinus(entry.best.reward, entry.best.reward_spread)], ["samples", String(entry.best.samples)], ...Object.entries(entry.best.labels).map(([name, text]) => [visible(name), visible(text)])];
-  return new Plot({ height: 56 + 30 * shown.length, label: "Best of each with its spread", draw, tip });
+  const tip = (entry) => [["run", visible(entry.run)], ["experiment", visible(entry.experiment)], ["best", intervalText(entry.best.reward, entry.best.interval)], ["samples", String(entry.best.samples)], ...Object.entries(entry.best.labels).map(([name, text]) => [visible(name), visible(text)])];
+  return new Plot({ height: 56 + 30 * shown.length, label: "Best of each with its interval", draw, tip });
 }
 
 function compareGroup(title, entries, index) {
   const items = entries.map((entry, one) => ({ text: entryName(entry, entries), line: true, ...lineStyle(one) }));
-  if (!entries.some((entry) => entry.best)) return section(`group-${index}`, title, null, empty("Nothing was measured."));
+  if (!entries.some((entry) => entry.best)) return section(`group-${index}`, title, null, empty("Too little was measured to compare anything."));
   const reaches = compareReaches(entries);
   const [byTrial, byTime, best] = [curvesPlot(entries, "trials", reaches[0]), curvesPlot(entries, "seconds", reaches[0]), bestPlot(entries, reaches[1])];
   const told = el("p", { class: "told", role: "status" });
@@ -101,11 +100,11 @@ function comparisonTable(entries) {
     const { best } = entry;
     return [
       visible(entry.run), visible(entry.experiment), visible(entry.agent || ""), entry.state, right(count(entry.trials)), right(count(entry.measured)),
-      right(best ? plusMinus(best.reward, best.reward_spread) : "none"), right(best ? count(best.samples) : "0"),
+      right(best ? intervalText(best.reward, best.interval) : "none"), right(best ? best.better : ""), right(best ? count(best.samples) : "0"),
       { text: best ? pairs(best.labels) : "", class: "value" }, right(best ? seconds(best.found_s) : ""), right(seconds(entry.total_s)),
     ];
   });
-  return table(["run", "experiment", "agent", "state", right("trials"), right("measured"), right(`best ${REWARD}`), right("samples"), "best settings", right("time to best"), right("total time")], rows, { label: "runs" });
+  return table(["run", "experiment", "agent", "state", right("trials"), right("measured"), right(`best ${REWARD}`), right("gain on baseline"), right("samples"), "best settings", right("time to best"), right("total time")], rows, { label: "runs" });
 }
 
 function comparePage(facts) {

@@ -84,7 +84,7 @@ class Front {
     const rowAt = (index) => {
       const one = settings[index];
       return [
-        ...aims.map((objective) => right(plusMinus(one.metrics[objective.metric], one.spread[objective.metric]))),
+        ...aims.map((objective) => right(number(one.metrics[objective.metric]))),
         ...knobs.map((name) => ({ text: short(experiment.page.labels.pareto[index].action[name] ?? ""), class: "value" })),
         right(number(one.reward)), right(count(one.samples)), right(String(one.trial)),
       ];

@@ -10,7 +10,7 @@ function knobPlot(trials, parameter, reach, open) {
     const left = Math.ceil(plot.widest(y.ticks(5).map((tick) => tick.text))) + 12;
     const right = plot.width - 8;
     const x = parameterScale(parameter, [left + 4, right - 4]);
-    plot.axes({ left, top, right, bottom, x, y, yTitle: "reward" });
+    plot.axes({ left, top, right, bottom, x, y, yTitle: trials.scoreTitle });
     const spread = parameter.list ? Math.min(0.7 * x.band, 60) : 0;
     const place = (row) => (parameter.has(row) ? x.at(parameter.place(row)) + spread * jitter(row) : null);
     if (others.length) {
@@ -31,7 +31,7 @@ function knobPlot(trials, parameter, reach, open) {
 function medians(plot, trials, parameter, x, y) {
   const rewards = parameter.labels.map(() => []);
   for (const row of trials.measuredRows) {
-    if (parameter.has(row) && trials.table.cached_from[row] === null) rewards[parameter.place(row)].push(trials.reward(row));
+    if (parameter.has(row) && trials.table.cached_from[row] === null) rewards[parameter.place(row)].push(trials.score(row));
   }
   plot.context.strokeStyle = colour("text");
   plot.context.lineWidth = 2;
@@ -68,11 +68,13 @@ function knobSection(trials, open) {
 
 function importanceSection(experiment) {
   const { importance } = experiment;
-  const about = "The share of the reward's variance that each explains by itself, corrected for chance. Effects that knobs have only in combination are not included.";
+  const about = "The share of the reward's variance that each explains by itself, corrected for chance; for knobs, of what the context leaves. A pair's share is what both explain, and in brackets what they explain only together.";
   if (importance.note) return section("importance", "Importance", about, empty(`No estimate: ${importance.note}.`));
   const rows = importance.shares.map(({ name, kind, share }) =>
     el("li", {}, el("span", {}, visible(name), kind === "env_param" ? el("span", { class: "tag" }, "drawn") : null),
       share === null ? el("em", {}, "its values come too seldom") : bar(share), el("b", {}, share === null ? "" : percent(share))));
-  return section("importance", "Importance", about, el("ul", { class: "bars" }, ...rows),
+  const both = importance.pairs.map(({ names, share, together }) =>
+    el("li", {}, el("span", {}, names.map(visible).join(" and ")), bar(share), el("b", {}, `${percent(share)} (${percent(together)})`)));
+  return section("importance", "Importance", about, el("ul", { class: "bars" }, ...rows, ...both),
     el("p", { class: "empty" }, `From ${plural(importance.trials, "measured trial")}, cached ones left out.`));
 }

@@ -38,7 +38,7 @@ function learningPlot(trials, one, end, open) {
       stripLine(plot, left, right, bottom + 18);
       strip(plot, trials, others, place, bottom + 18);
     }
-    cloud(plot, trials, shown, place, y);
+    cloud(plot, trials, shown, place, y, (row) => trials.reward(row));
     const { context } = plot;
     if (best !== null) {
       context.strokeStyle = colour("best");

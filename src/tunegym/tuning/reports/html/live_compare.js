@@ -3,10 +3,10 @@
 function liveComparisonTable(entries) {
   const rows = entries.map((entry) => [
     visible(entry.run), visible(entry.experiment), visible(entry.agent || ""), entry.state, right(count(entry.trials)), right(count(entry.measured)),
-    right(count(entry.live.episodes)), right(entry.live.mean_return === null ? "none" : plusMinus(entry.live.mean_return, entry.live.return_spread)),
+    right(count(entry.live.episodes)), right(entry.live.mean_return === null ? "none" : number(entry.live.mean_return)), right(number(entry.live.return_spread, 2)),
     right(count(entry.live.mean_return_over)), right(entry.live.steps_per_s ? number(entry.live.steps_per_s, 3) : ""), right(seconds(entry.total_s)),
   ]);
-  return table(["run", "experiment", "agent", "state", right("steps"), right("measured"), right("episodes"), right("mean return (max)"), right("over the last"), right("steps per second"), right("total time")], rows, { label: "live runs" });
+  return table(["run", "experiment", "agent", "state", right("steps"), right("measured"), right("episodes"), right("mean return (max)"), right("spread"), right("over the last"), right("steps per second"), right("total time")], rows, { label: "live runs" });
 }
 
 // Each run has its own windows, so the lines are put on the windows of all of them.

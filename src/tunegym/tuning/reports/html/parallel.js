@@ -7,11 +7,11 @@ function parallelSection(trials, open) {
   const reach = rewardReach(trials);
   const axes = [
     ...trials.parameters.map((one) => ({ title: one.name, has: (row) => one.has(row), place: (row) => one.place(row), text: (row) => one.text(row), scale: (pixels) => parameterScale(one, pixels), spread: one.list })),
-    { title: "reward", has: () => true, place: (row) => trials.reward(row), text: (row) => number(trials.reward(row)), scale: (pixels) => reach.scale(pixels), spread: false },
+    { title: trials.scoreTitle, has: () => true, place: (row) => trials.score(row), text: (row) => number(trials.score(row)), scale: (pixels) => reach.scale(pixels), spread: false },
   ];
   const kept = new Map(); // axis -> [from, to] in pixels
   const every = Math.ceil(trials.measuredRows.length / LINES);
-  const order = trials.measuredRows.slice().sort((a, b) => trials.reward(a) - trials.reward(b)) // the best on top
+  const order = trials.measuredRows.slice().sort((a, b) => trials.score(a) - trials.score(b)) // the best on top
     .filter((_, rank, all) => (all.length - 1 - rank) % every === 0 || rank >= all.length - LINES / 20);
   let scales = [];
   const at = (plot, index) => 34 + (index * (plot.width - 90)) / Math.max(1, axes.length - 1);
@@ -24,7 +24,7 @@ function parallelSection(trials, open) {
     return pixel >= from && pixel <= to;
   });
   const farEnd = ({ context, width }, row) => {
-    const far = scales[axes.length - 1].far(trials.reward(row));
+    const far = scales[axes.length - 1].far(trials.score(row));
     context.fillStyle = colour("muted");
     context.globalAlpha = 0.8;
     if (far) farMark(context, at({ width }, axes.length - 1), position(axes.length - 1, row), far, 3.4);

@@ -23,7 +23,7 @@ function policyRow(one, labels) {
     pairs(labels.action),
     right(one.chance === null ? "" : percent(one.chance)),
     right(measured),
-    right(one.reward === null ? "" : plusMinus(one.reward, one.reward_spread)),
+    right(one.reward === null ? "" : number(one.reward)),
     best === null ? "" : best.chosen ? "the same" : pairs(labels.best),
     right(best === null || best.chosen ? "" : `${number(best.reward)} (${plural(best.samples, "sample")})`),
   ];

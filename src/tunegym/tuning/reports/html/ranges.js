@@ -17,9 +17,9 @@ function median(values) {
 }
 
 // Most of the values: those between the whiskers of a box plot, no farther from the quartiles than 1.5 times these are
-// apart. Each may have its own level, from which it is counted.
-function bulk(values, levels = []) {
-  const apart = values.map((one, index) => one / 2 - (levels[index] ?? 0) / 2);
+// apart.
+function bulk(values) {
+  const apart = values.map((one) => one / 2);
   const sorted = Float64Array.from(apart).sort();
   const [low, high] = [0.25, 0.75].map((share) => sorted[Math.round(share * (sorted.length - 1))]);
   const reach = 1.5 * (high - low);
@@ -78,16 +78,15 @@ function rangeChoice(reaches, redraw, near = null) {
 }
 
 // The rewards of measured trials. What exceeds a limit has paid for it in its reward, so the others say what is near:
-// the best, the highest, and what is usual, in each context by itself.
+// the best, the highest, and what is usual.
 function rewardReach(trials) {
   const rows = trials.measuredRows;
   const keeping = rows.filter((row) => trials.keepsLimits(row));
-  const rewards = (of) => of.map((row) => trials.reward(row));
+  const rewards = (of) => of.map((row) => trials.score(row));
   const counted = keeping.length >= 5 ? keeping : rows;
   const most = rewards(counted);
-  const levels = trials.fewContexts ? trials.contexts.map((_, one) => median(rewards(counted.filter((row) => trials.context[row] === one)))) : [];
-  const best = trials.bestRow === undefined ? [] : [trials.reward(trials.bestRow), trials.experiment.best.reward];
-  return new Reach(rewards(rows), [...best, ...spanned(most).slice(1), ...bulk(most, counted.map((row) => levels[trials.context[row]]))]);
+  const best = rewards(trials.bestRows);
+  return new Reach(rewards(rows), [...best, ...spanned(most).slice(1), ...bulk(most)]);
 }
 
 // A far value's mark: a triangle at the edge that points outwards.

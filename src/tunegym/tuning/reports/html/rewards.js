@@ -26,14 +26,14 @@ function stripLine(plot, left, right, y) {
 }
 
 // Measured trials; contexts have colours and shapes where they are few, cached ones are hollow, far ones triangles.
-function cloud(plot, trials, rows, x, y) {
+function cloud(plot, trials, rows, x, y, value = (row) => trials.score(row)) {
   const { context } = plot;
   const many = rows.length > 3000;
   const size = many ? 1.5 : rows.length > 600 ? 2.4 : 3.4;
   context.globalAlpha = many ? 0.45 : rows.length > 600 ? 0.6 : 0.8;
   context.lineWidth = 1.2;
   for (const row of rows) {
-    const [px, py, far] = [x(row), y.at(trials.reward(row)), y.far(trials.reward(row))];
+    const [px, py, far] = [x(row), y.at(value(row)), y.far(value(row))];
     if (px === null) continue;
     const kind = trials.fewContexts ? trials.context[row] : 0;
     context.fillStyle = context.strokeStyle = colour(trials.fewContexts ? PALETTE[kind] : "accent");
@@ -48,7 +48,7 @@ function cloud(plot, trials, rows, x, y) {
 
 function stars(plot, trials, x, y) {
   for (const row of trials.bestRows) {
-    if (x(row) !== null && !y.far(trials.reward(row))) plot.star(x(row), y.at(trials.reward(row)));
+    if (x(row) !== null && !y.far(trials.score(row))) plot.star(x(row), y.at(trials.score(row)));
   }
 }
 
@@ -101,7 +101,7 @@ function rewardSection(trials, open) {
     const left = Math.ceil(plot.widest(y.ticks(8).map((tick) => tick.text))) + 12;
     const end = Math.max(...(trials.range(trials.rows, value) || [0, 1]));
     const x = linear(byTime ? [0, end * 1.02 || 1] : [1 - end * 0.01, end * 1.01 + 0.5], [left, plot.width - 8], !byTime);
-    plot.axes({ left, top, right: plot.width - 8, bottom, x, y, xTitle: byTime ? `time (${unit.name})` : "trial", yTitle: "reward" });
+    plot.axes({ left, top, right: plot.width - 8, bottom, x, y, xTitle: byTime ? `time (${unit.name})` : "trial", yTitle: trials.scoreTitle });
     const place = (row) => (value(row) === null ? null : x.at(value(row)));
     if (marks) {
       stripLine(plot, left, plot.width - 8, bottom + 18);
@@ -110,8 +110,8 @@ function rewardSection(trials, open) {
     cloud(plot, trials, trials.measuredRows, place, y);
     plot.context.strokeStyle = colour("text");
     plot.context.lineWidth = 1.6;
-    const order = byTime ? timed.filter((row) => trials.measured(row)).sort((a, b) => columns.closed_s[a] - columns.closed_s[b]) : trials.measuredRows;
-    drawSteps(plot, bestSoFar(order, value, (row) => trials.reward(row)), end, x, y);
+    const order = byTime ? timed.slice().sort((a, b) => columns.closed_s[a] - columns.closed_s[b]) : trials.rows;
+    drawSteps(plot, bestSoFar(order.filter((row) => trials.measured(row) && trials.phase(row) === "search"), value, (row) => trials.score(row)), end, x, y);
     stars(plot, trials, place, y);
     told.textContent = reach.told("measured trial");
   };

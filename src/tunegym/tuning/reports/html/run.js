@@ -37,9 +37,10 @@ function experimentNode(run, experiment) {
   const list = new TrialTable(experiment, trials);
   const open = (row) => list.show(row);
   const measured = trials.measuredRows.length > 0;
+  const answer = experiment.agent ? answerSection(experiment) : null; // a plain job has none
   const sections = [
+    answer ? evidenceSection(experiment) : null,
     bestSection(experiment),
-    experiment.per_context.length ? contextSection(experiment) : null,
     experiment.policy ? policySection(experiment) : null,
     experiment.pareto.length ? frontSection(experiment, trials, open) : null,
     trials.count ? rewardSection(trials, open) : null,
@@ -47,6 +48,7 @@ function experimentNode(run, experiment) {
     trials.table.curves ? curveSection(trials, open) : null,
     experiment.page.training.length ? trainingSection(experiment) : null,
     trials.knobs.length ? importanceSection(experiment) : null,
+    trials.knobs.length > 1 && trials.searchRows.length > 4 ? contourSection(trials, open) : null,
     measured && trials.parameters.length ? knobSection(trials, open) : null,
     measured && trials.parameters.length ? parallelSection(trials, open) : null,
     outcomeSection(experiment),
@@ -54,8 +56,8 @@ function experimentNode(run, experiment) {
     list.node,
     runSection(run, experiment),
   ].filter(Boolean);
-  const links = sections.map((one) => el("a", { href: `#${one.id}` }, one.querySelector("h2").textContent));
-  return el("div", {}, experiment.problem ? problemBox(experiment) : null, tiles(experiment), ...experiment.page.notes.map((note) => box("note", el("p", {}, visible(note)))),
+  const links = [answer, ...sections].filter(Boolean).map((one) => el("a", { href: `#${one.id}` }, one.querySelector("h2").textContent));
+  return el("div", {}, experiment.problem ? problemBox(experiment) : null, answer, tiles(experiment), ...experiment.page.notes.map((note) => box("note", el("p", {}, visible(note)))),
     el("nav", { class: "sections", "aria-label": "sections" }, ...links), ...sections);
 }
 

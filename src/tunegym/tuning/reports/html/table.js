@@ -7,9 +7,13 @@ function trialColumns(trials) {
   const found = [
     { title: "trial", number: true, sort: (row) => columns.number[row], text: (row) => String(columns.number[row]) },
     { title: "status", sort: (row) => columns.status[row], text: (row) => statusTitle(trials.status(row)) + (columns.cached_from[row] !== null ? ", cached" : ""), status: true },
+    ...(columns.phases.length > 1 ? [{ title: "phase", sort: (row) => columns.phase[row], text: (row) => trials.phase(row) }] : []),
     { title: "reward", head: REWARD, number: true, sort: (row) => (trials.measured(row) ? columns.reward[row] : null), text: (row) => (trials.measured(row) ? number(columns.reward[row]) : "") },
     ...trials.parameters.map((one) => ({ title: one.name, number: !one.list, drawn: one.drawn, value: true, sort: (row) => (one.has(row) ? one.place(row) : null), text: (row) => one.text(row) })),
-    ...columns.metrics.map((one) => ({ title: one.name, head: withGoal(trials.experiment, one.name), number: true, sort: (row) => one.values[row], text: (row) => plusMinus(one.values[row], one.spread ? one.spread[row] : null) })),
+    ...columns.metrics.flatMap((one) => [
+      { title: one.name, head: withGoal(trials.experiment, one.name), number: true, sort: (row) => one.values[row], text: (row) => number(one.values[row]) },
+      ...(one.spread ? [{ title: `${one.name} spread`, number: true, sort: (row) => one.spread[row], text: (row) => number(one.spread[row], 2) }] : []),
+    ]),
     { title: "took", number: true, sort: (row) => columns.duration_s[row], text: (row) => seconds(columns.duration_s[row]) },
   ];
   const taken = new Set();

@@ -1,0 +1,165 @@
+"""An answer as tables, ``best.toml``, ``--json`` and ``report.html`` show it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tunegym.tuning.answers.answer import Answer, Evidence, Gain, Noise, Verdict
+from tunegym.tuning.answers.intervals import Interval
+from tunegym.tuning.model.scenario import Objective, violation
+from tunegym.tuning.model.space import nested
+from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.values import number, pairs, plus_minus, with_goal
+
+REWARD = "reward (max)"
+"""A column of rewards: more is always better."""
+BETTER = "gain on baseline"
+
+
+def bounds(interval: Interval | None) -> list[float] | None:
+    """The ends of an interval; None where they are unknown."""
+    if interval is None or not math.isfinite(interval.high - interval.low):
+        return None
+    return [interval.low, interval.high]
+
+
+def interval_text(interval: Interval | None) -> str:
+    """``4.748 ±0.12``: the mean, and half of the interval's width where it is known."""
+    if interval is None:
+        return ""
+    ends = bounds(interval)
+    return plus_minus(interval.mean, (ends[1] - ends[0]) / 2 if ends else None)
+
+
+def better(gain: Gain | None) -> str:
+    """``12 % (9 to 15 %)``: how much better than the baseline; in units of the reward where no metric has a goal."""
+    if gain is None:
+        return ""
+    shown, unit = (gain.reward, "") if gain.percent is None else (gain.percent, " %")
+    ends = bounds(shown)
+    if ends is None:
+        return f"{number(shown.mean, 2)}{unit}"
+    digits = 2 if number(ends[0], 2) != number(ends[1], 2) else 3
+    return f"{number(shown.mean, digits)}{unit} ({number(ends[0], digits)} to {number(ends[1], digits)}{unit})"
+
+
+def cells(one: Evidence, metrics: Sequence[str], goals: Mapping[str, str], judged: str | None) -> dict[str, str]:
+    """One setting's evidence by column: reward, metrics, the spread of the ``judged`` one, gain and samples."""
+    found = {REWARD: "" if one.reward is None else number(one.reward.mean) if judged else interval_text(one.reward)}
+    found |= {with_goal(name, goals): interval_text(one.metrics.get(name)) for name in metrics}
+    spread = one.spread.get(judged or "reward")
+    found["spread"] = "" if spread is None else number(spread, 2)
+    found[BETTER] = "baseline" if one.is_baseline else better(one.gain)
+    return found | {"samples": number(one.samples), "failed": number(one.failed) if one.failed else ""}
+
+
+def facts_of(one: Evidence, objectives: Sequence[Objective]) -> dict[str, Any]:
+    """A setting as plain data, for ``--json``."""
+    means = {name: interval.mean for name, interval in one.metrics.items()}
+    facts: dict[str, Any] = {
+        "trial": one.trials[0] if one.trials else None,
+        "action": dict(one.action),
+        "reward": None if one.reward is None else one.reward.mean,
+        "interval": bounds(one.reward),
+        "gain": _gain(one.gain),
+        "samples": one.samples,
+        "failed": one.failed,
+        "violation": violation(objectives, means) if means else 0.0,
+        "metrics": means,
+        "intervals": {name: ends for name, interval in one.metrics.items() if (ends := bounds(interval)) is not None},
+        "spread": dict(one.spread),
+    }
+    return facts if one.context is None else facts | {"context": dict(one.context)}
+
+
+def toml_of(one: Evidence, verdict: Verdict, objectives: Sequence[Objective]) -> dict[str, Any]:
+    """A setting as ``best.toml`` has it: facts that are known, with nested tables as in ``cmd_args``."""
+    facts = facts_of(one, objectives)
+    named = {"measured": facts.pop("samples"), "settings": nested(facts.pop("action")), "confirmed": verdict.confirmed}
+    if "context" in facts:
+        named["context"] = nested(facts.pop("context"))
+    if one is verdict.chosen:
+        named |= {"answer": verdict.sentence, "ties": [nested(tie.action) for tie in verdict.ties]}
+    found = {**facts, **named}
+    always = ("failed", "confirmed")
+    return {key: value for key, value in found.items() if key in always or value not in (None, {}, [], 0.0)}
+
+
+def _gain(gain: Gain | None) -> dict[str, Any] | None:
+    if gain is None:
+        return None
+    found: dict[str, Any] = {"reward": gain.reward.mean, "interval": bounds(gain.reward)}
+    if gain.percent is not None:
+        found |= {"metric": gain.metric, "percent": gain.percent.mean, "percent_interval": bounds(gain.percent)}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+# the page -------------------------------------------------------------------------------------------------
+
+
+def answer_chart(
+    answer: Answer, trials: Sequence[Trial], metrics: Sequence[str], goals: Mapping[str, str], judged: str | None
+) -> dict[str, Any]:
+    """The answer as the page shows it: over all first, then each context where there are several."""
+    several = len(answer.per_context) > 1
+    verdicts = [answer.overall, *(answer.per_context if several else ())]
+    chosen = answer.overall.chosen
+    levels = [one.reward.confidence for one in answer.overall.finalists if one.reward is not None]
+    phases = Counter(trial.phase for trial in trials)
+    return {
+        "verdicts": [_chart(one, metrics, goals, judged, several and one is answer.overall) for one in verdicts],
+        "titles": list(cells(chosen, metrics, goals, judged)) if chosen is not None else [],
+        "confidence": number(100 * levels[0]) if levels else "",
+        "phases": ", ".join(f"{number(count)} {name}" for name, count in phases.items()),
+        "noise": _noise_text(answer.noise),
+        "not_tested": answer.not_tested,
+    }
+
+
+def _noise_text(noise: Noise | None) -> str:
+    if noise is None:
+        return ""
+    parts = (
+        [] if noise.relative_spread is None else [f"one setting spreads by {number(100 * noise.relative_spread, 2)} %"]
+    )
+    if noise.drift is not None:
+        ends = bounds(noise.drift)
+        between = f" ({number(ends[0], 2)} to {number(ends[1], 2)} %)" if ends else ""
+        parts.append(f"from start to end it drifted by {number(noise.drift.mean, 2)} %{between}")
+    return "; ".join([*parts, *([noise.note] if noise.note else [])])
+
+
+def _chart(
+    verdict: Verdict, metrics: Sequence[str], goals: Mapping[str, str], judged: str | None, over_all: bool
+) -> dict[str, Any]:
+    """One verdict's rows: on the scale of its metric, or over several contexts of its gain, else of its reward."""
+    found = verdict.finalists
+    title, shown = REWARD, {id(one): one.reward for one in found}
+    gains = {id(one): one.gain.percent for one in found if one.gain is not None}
+    if over_all and None not in gains.values() and all(one.is_baseline or id(one) in gains for one in found) and gains:
+        title, shown = "% better than the baseline", gains
+    elif not over_all and judged is not None:
+        title, shown = with_goal(judged, goals), {id(one): one.metrics.get(judged) for one in found}
+    differ = [name for name in (found[0].action if found else ()) if len({repr(one.action[name]) for one in found}) > 1]
+    rows = []
+    for one in found:
+        interval = shown.get(id(one))
+        ends = bounds(interval) or [None, None]
+        role = "answer" if one is verdict.chosen else "tie" if one in verdict.ties else "other"
+        texts = cells(one, metrics, goals, judged)
+        mean = interval.mean if interval is not None else 0.0 if one.is_baseline and shown is gains else None
+        place = {"mean": mean, "low": ends[0], "high": ends[1], "gain": texts[BETTER]}
+        known = {"label": pairs({name: one.action[name] for name in differ or one.action}), "baseline": one.is_baseline}
+        text = {"cells": list(texts.values()), "tip": [pair for pair in texts.items() if pair[1]]}
+        rows.append({**known, "role": role, **place, **text})
+    context = None if verdict.context is None else pairs(verdict.context)
+    return {
+        "context": context,
+        "sentence": verdict.sentence,
+        "notes": list(verdict.notes),
+        "title": title,
+        "rows": rows,
+    }
