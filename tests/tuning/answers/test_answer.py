@@ -169,7 +169,7 @@ def test_contexts_have_their_own_answers_and_are_never_mixed() -> None:
     gain = found.overall.chosen.gain
     assert gain is not None
     assert gain.reward.mean == pytest.approx(0.75 * 1.1 + 0.25 * 11, rel=0.02)
-    assert found.overall.sentence.startswith("Over all 2 contexts, x=2, 50 % less than your settings")
+    assert found.overall.sentence.startswith("Over all 2 contexts, x=2: s 50 % less than your settings")
     assert found.per_context[1].sentence.startswith("At load=high, x=3: s 9.983, 55 % less than your settings")
     assert found.overall.chosen.spread == {}, "no spread over contexts"
 

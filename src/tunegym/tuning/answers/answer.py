@@ -7,6 +7,7 @@ Decisions follow the reward; percentages are of a metric that has a goal.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -372,21 +373,19 @@ class _Judge:
         return Gain(found.interval(fresh.confidence), name if percent else None, percent)
 
     def _ratio(self, action: bytes, base: bytes, context: bytes | None, first: int, name: str) -> Estimate | None:
-        """A metric over the baseline's; over several contexts of the weighted means."""
+        """A metric over the baseline's; over several contexts the weighted mean of the ratios within them."""
         spread, places = self._spread(name), self._places(context)
         mine, theirs = (
             [values_of(self.fresh.trials(one, place)[first:], name) for place in places] for one in (action, base)
         )
         if not spread.relative or not all(mine) or not all(theirs):
             return None
+        ratios = [spread.ratio(one, two) for one, two in zip(mine, theirs, strict=True)]
         if len(places) == 1:
-            return spread.ratio(mine[0], theirs[0])
-        gaps = [spread.difference(one, two) for one, two in zip(mine, theirs, strict=True)]
+            return ratios[0]
         sign = 1.0 if self._goals[name] == "max" else -1.0
-        weights = self.fresh.weights([sign * gap.mean for gap in gaps], places)
-        whole = math.fsum(weight * fmean(some) for weight, some in zip(weights, theirs, strict=True))
-        found = combined([(weight / whole, gap) for weight, gap in zip(weights, gaps, strict=True)])
-        return replace(found, mean=1 + found.mean)
+        weights = self.fresh.weights([sign * one.mean for one in ratios], places)
+        return combined(list(zip(weights, ratios, strict=True)))
 
     def noise(self) -> Noise | None:
         """The spread and the drift of the setting that was measured at the start and at the end."""
@@ -456,7 +455,9 @@ class _Judge:
             beside = "" if best is None else f"; the next best, {pairs(best.action)}, is {self._gain_text(best, '')}"
             return _capital(f"keep your settings ({what}){value}, {rests}: nothing is better for sure{beside}.")
         if chosen.gain is not None:
-            return _capital(f"{what}{value}, {self._gain_text(chosen, ' than your settings')}, {rests}.")
+            gain = self._gain_text(chosen, " than your settings")
+            named = "" if value else f"{chosen.gain.metric or REWARD} "
+            return _capital(f"{what}{value or ':'}{',' if value else ''} {named}{gain}, {rests}.")
         return _capital(f"{what}{value}, {rests}{self._beside(chosen, context)}.")
 
     def _value_text(self, one: Evidence, *, bounds: bool, alone: bool) -> str:
@@ -480,18 +481,23 @@ class _Judge:
         return f"{number(bounds.mean, 2)}{unit}{label} {side}{than}{between if shown.known else ''}"
 
     def _beside(self, chosen: Evidence, context: bytes | None) -> str:
-        """Without a baseline: compared to the search's typical trial."""
-        name = self._judged
-        found = [t for t in self.trials if t.phase == "search" and t.measured and t.cached_from is None]
-        if context is not None:
-            found = [t for t in found if exact_key(t.context) == context]
-        values = values_of(found, name) if name else []
-        if name is None or name not in chosen.metrics or len(values) < 2 or not (middle := median(values)):
+        """Without a baseline: compared to the search's typical trial, within each context."""
+        name, places, shares = self._judged, self._places(context), []
+        if name is None:
             return ""
-        if context is None and len(self.fresh.contexts) > 1:
-            return ""
-        share = 100 * (chosen.metrics[name].mean / middle - 1)
-        return f"; {number(abs(share), 2)} % {'more' if share > 0 else 'less'} than the median of the search"
+        for place in places:
+            found = [t for t in self.trials if t.phase == "search" and t.cached_from is None]
+            found = [t for t in found if len(self.fresh.contexts) < 2 or exact_key(t.context) == place]
+            typical = values_of([t for t in found if t.measured], name)
+            mine = values_of(
+                [t for t in self.trials if t.number in chosen.trials and exact_key(t.context) == place], name
+            )
+            if len(typical) < 2 or not mine or not (middle := median(typical)):
+                return ""
+            shares.append(100 * (fmean(mine) / middle - 1))
+        share = math.fsum(map(operator.mul, self.fresh.weights(shares, places), shares))
+        side, named = "more" if share > 0 else "less", f"{name} " if len(places) > 1 else ""
+        return f"; {named}{number(abs(share), 2)} % {side} than the median of the search"
 
 
 def _mean(one: Evidence) -> float:

@@ -315,7 +315,8 @@ class TrialResults(Results):
                 if one is verdict.chosen or one.is_baseline:
                     place = {"context": pairs(verdict.context) if verdict.context else "over all"} if several else {}
                     knobs = {escaped(knob): spelled(value) for knob, value in one.action.items()}
-                    rows.append(place | knobs | cells(one, metrics, self.goals, self.judged))
+                    over_all = several and verdict.context is None
+                    rows.append(place | knobs | cells(one, metrics, self.goals, self.judged, over_all=over_all))
         empty = {name for name in rows[0] if not any(row.get(name) for row in rows)}
         if self.judged in self.goals and all(objective.limit is None for objective in self.objectives):
             empty.add(REWARD)  # it is the metric, or minus it

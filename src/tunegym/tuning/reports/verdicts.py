@@ -46,10 +46,16 @@ def better(gain: Gain | None) -> str:
     return f"{number(shown.mean, digits)}{unit} ({number(ends[0], digits)} to {number(ends[1], digits)}{unit})"
 
 
-def cells(one: Evidence, metrics: Sequence[str], goals: Mapping[str, str], judged: str | None) -> dict[str, str]:
-    """One setting's evidence by column: reward, metrics, the spread of the ``judged`` one, gain and samples."""
-    found = {REWARD: "" if one.reward is None else number(one.reward.mean) if judged else interval_text(one.reward)}
-    found |= {with_goal(name, goals): interval_text(one.metrics.get(name)) for name in metrics}
+def cells(
+    one: Evidence, metrics: Sequence[str], goals: Mapping[str, str], judged: str | None, *, over_all: bool = False
+) -> dict[str, str]:
+    """One setting's evidence by column: reward, metrics, the spread of the ``judged`` one, gain and samples.
+
+    ``over_all`` several contexts only the gain is shown: their values don't compare.
+    """
+    reward = None if over_all else one.reward
+    found = {REWARD: "" if reward is None else number(reward.mean) if judged else interval_text(reward)}
+    found |= {with_goal(name, goals): "" if over_all else interval_text(one.metrics.get(name)) for name in metrics}
     spread = one.spread.get(judged or "reward")
     found["spread"] = "" if spread is None else number(spread, 2)
     found[BETTER] = "baseline" if one.is_baseline else better(one.gain)
@@ -149,7 +155,7 @@ def _chart(
         interval = shown.get(id(one))
         ends = bounds(interval) or [None, None]
         role = "answer" if one is verdict.chosen else "tie" if one in verdict.ties else "other"
-        texts = cells(one, metrics, goals, judged)
+        texts = cells(one, metrics, goals, judged, over_all=over_all)
         mean = interval.mean if interval is not None else 0.0 if one.is_baseline and shown is gains else None
         place = {"mean": mean, "low": ends[0], "high": ends[1], "gain": texts[BETTER]}
         known = {"label": pairs({name: one.action[name] for name in differ or one.action}), "baseline": one.is_baseline}

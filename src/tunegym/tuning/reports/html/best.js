@@ -7,7 +7,9 @@ function tiles(experiment) {
   const tile = (name, value, about) => el("div", { class: "tile" }, el("span", {}, name), el("strong", {}, value), el("small", {}, about));
   const how = best && (best.confirmed ? `from ${plural(best.samples, "confirmation trial")}` : "not confirmed");
   return el("div", { class: "tiles" },
-    tile(`best ${REWARD}`, best ? intervalText(best.reward, best.interval) : "none", best ? how : "nothing was measured"),
+    experiment.per_context.length > 1
+      ? tile("contexts", count(experiment.per_context.length), how || "nothing was measured in all of them")
+      : tile(`best ${REWARD}`, best ? intervalText(best.reward, best.interval) : "none", best ? how : "nothing was measured"),
     tile("trials", done, `${count(measured)} measured, ${count(trials.done - measured)} not`),
     tile("time", seconds(time.wall_s), best && best.found_s !== null ? `best found after ${seconds(best.found_s)}` : ""),
     tile("agent", experiment.agent || "plain job", `seed ${experiment.seed}${experiment.repeats > 1 ? `, ${experiment.repeats} repeats` : ""}`));
@@ -27,6 +29,7 @@ function bestSection(experiment) {
         settings.length > MOST_ROWS ? folded(`${plural(settings.length - MOST_ROWS, "more knob")}`, table(["knob", "value"], settings.slice(MOST_ROWS), { label: "more of the best settings" })) : null,
         fixed.length ? folded(`${plural(fixed.length, "fixed parameter")}`, table(["parameter", "value"], fixed.map(([name, text]) => [name, { text: visible(text), class: "value" }]))) : null),
       el("div", {}, el("h3", {}, "Measured"),
+        experiment.per_context.length > 1 ? empty("Values of different contexts don't compare: each has its own above.") :
         table(["", right("mean ± interval"), right("spread")], [[REWARD, right(intervalText(best.reward, best.interval)), right("")], ...metrics], { label: "metrics of the best setting" }))));
 }
 
