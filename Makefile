@@ -64,6 +64,7 @@ bench: $(DEV) slurm ## us and the peer side by side: CPU time, what searches fin
 	@$(BIN)/python -m benchmarks.env_overhead
 	@$(BIN)/python -m benchmarks.search
 	@$(BIN)/python -m benchmarks.answers
+	@$(BIN)/python -m benchmarks.contexts
 	@$(BIN)/python -m benchmarks.pruning
 	@$(BIN)/python -m benchmarks.flip
 	@$(BIN)/python -m benchmarks.live_overhead
