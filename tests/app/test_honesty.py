@@ -101,7 +101,7 @@ def test_a_deleted_journal_is_noticed(write: Write) -> None:
 def test_many_knobs_are_all_shown(write: Write, write_scenario: Write, cli: Cli) -> None:
     """No number is cut short, and no knob left out, however many there are."""
     knobs = {f"knob_{index}": [index + 12345.5, 1] for index in range(60)}
-    keys = {"agent": "random_search", "agent_steps": 1, "agent_config": {"start_action": "first"}}
+    keys = {"agent": "random_search", "agent_steps": 2, "agent_config": {"start_action": "first"}}
     write("wide_work.py", "def value(**knobs): return 1.0")
     done = cli("run", write_scenario(args={"callable": "wide_work:value", **knobs}, **keys), code=0)
     for name, (first, _) in knobs.items():

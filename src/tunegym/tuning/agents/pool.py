@@ -20,10 +20,8 @@ from tunegym.tuning.model.values import Action, Context
 
 REACH = 0.15
 """Length scale of a range's kernel, as a share of the range."""
-OWN = 3.0
-"""Weight of a trial in the acting context."""
 FADING = 10.0
-"""A trial in another context weighs as much while the acting one has no trials, and half when it has this many."""
+"""A trial in another context weighs as much as an own one while there are none of these, and half at this many."""
 GROWTH = 1.2
 """Contexts are compared again whenever the number of trials has grown by this factor."""
 MOST_COMPARED = 1000
@@ -100,7 +98,7 @@ class Pool:
             alike = known[self._groups]
         else:
             alike = np.ones(len(self))
-        return OWN * (near + (1.0 - near) * alike / (1.0 + near.sum() / FADING))
+        return near + (1.0 - near) * alike / (1.0 + near.sum() / FADING)
 
     def _compare(self) -> None:
         """How well each context's ranks predict those of each other one, from 0 to 1."""

@@ -349,6 +349,10 @@ class Confirmation:
         self._reserve, self._seed = reserve, seed
         self._entries = _entries(fresh, self._size(), policy)
         self._races = {race: list(some) for race, some in self._entries.items()}
+        if len(self._cells()) > reserve:  # one setting for all contexts is better than none
+            race = None if None in self._races else next(iter(self._races))
+            self._entries = {race: self._races[race][:1]}
+            self._races = {race: self._races[race][:1]}
         self._raced = {race for race, some in self._entries.items() if len(some) > 1}
         self._over: dict[bytes | None, str] = {}
         self.finalists: Mapping[bytes, tuple[Action, ...]] = {
