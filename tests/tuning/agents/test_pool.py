@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.tuning.agents.pool import OWN, Pool
+from tunegym.tuning.agents.pool import Pool
 from tunegym.tuning.model.space import Choice, EnvParam, Range, Space
 
 SPACE = Space({"x": Choice(tuple(range(10)))})
@@ -58,7 +58,7 @@ def test_contexts_that_contradict_count_less() -> None:
     trials = [(("a", "like", "against")[n % 3], int(draw.integers(10)), 0.0) for n in range(90)]
     told = [(c, x, float(-x if c == "against" else 10 * x if c == "like" else x)) for c, x, _ in trials]
     weights = dict(zip((one[0] for one in told), pool_of(params, *told).weights({"c": "a"}), strict=True))
-    assert weights["a"] == OWN
-    assert weights["like"] > 0.4
+    assert weights["a"] == 1.0
+    assert weights["like"] > 0.2
     assert weights["against"] == 0.0
-    assert pool_of(params, *told[:5]).weights({"c": "a"}).min() > 0.9, "unless little is known"
+    assert pool_of(params, *told[:5]).weights({"c": "a"}).min() > 0.8, "unless little is known"

@@ -420,9 +420,10 @@ class PooledProposer:
     """Optuna's multivariate TPE over the trials of all contexts, for the context that acts.
 
     The better trials are the upper tenth of all, by rank within their own contexts; trials in the acting context weigh
-    more. Failed, refused and pruned trials rank behind all measured ones of their context, and running ones count as
-    bad, so that parallel trials differ. The estimators are Optuna's; the trials stay in arrays, so that a proposal
-    costs no more than one of Optuna's own. Several objectives and limits count by the reward.
+    more. Settings are drawn at random until all trials together weigh as much as the start-up trials in the acting
+    context would. Failed, refused and pruned trials rank behind all measured ones of their context, and running ones
+    count as bad, so that parallel trials differ. The estimators are Optuna's; the trials stay in arrays, so that a
+    proposal costs no more than one of Optuna's own. Several objectives and limits count by the reward.
     """
 
     def __init__(self, options: dict[str, Any], space: Space, params: Mapping[str, EnvParam], seed: int) -> None:
@@ -469,11 +470,12 @@ class PooledProposer:
 
     def _ask(self, number: int, context: Context, *names: str | int) -> dict[str, Scalar]:
         action = _drawn(self._space, self._seed, "random", number)
-        if len(self._pool) >= self._sampler._n_startup_trials and self._free:
+        weights = self._pool.weights(context)
+        if weights.sum() >= self._sampler._n_startup_trials and self._free:
             generator = np.random.RandomState(integer(self._seed, SEEDS, "optuna", "pooled", *names))
             try:
                 with np.errstate(all="ignore"):
-                    found = self._sample(context, generator)
+                    found = self._sample(weights, generator)
                 drawn = {name: self._free[name].to_external_repr(value) for name, value in found.items()}
                 action = _action(self._space, {**_params(self._space, action), **drawn})
             except Exception as error:  # numerics of the sampler, as above
@@ -481,9 +483,8 @@ class PooledProposer:
         self.replace(number, context, action)
         return action
 
-    def _sample(self, context: Context, generator: np.random.RandomState) -> dict[str, float]:
+    def _sample(self, weights: np.ndarray, generator: np.random.RandomState) -> dict[str, float]:
         pool, sampler = self._pool, self._sampler
-        weights = pool.weights(context)
         order = np.argsort(-pool.ranks(), kind="stable")
         reached = np.cumsum(weights[order])
         most = min(math.ceil(GOOD_SHARE * reached[-1]), MOST_GOOD)

@@ -26,7 +26,7 @@ GROWTH = 1.2
 """Contexts are compared again whenever the number of trials has grown by this factor."""
 MOST_COMPARED = 1000
 """Trials that a comparison uses."""
-LIKE, UNLIKE = 0.3, -0.1
+LIKE, UNLIKE = 0.4, 0.1
 """A context whose predictions correlate with the ranks by ``LIKE`` counts in full, by ``UNLIKE`` not at all."""
 BELIEVED, PRIOR = 6.0, 0.8
 """The correlation before any trial, and how many trials this counts as."""

@@ -266,7 +266,7 @@ class FreshSamples:
         places = list(self.contexts) if context is None else [context]
         cells = [(self.values[action], self.values[place]) for action in actions for place in places]
         found = iter(self.surface.at(cells) if cells else ())
-        scales = [(abs(self.typical(place)) if self.spread.relative else 1.0) or 1.0 for place in places]
+        scales = [(abs(self.typical(place)) if self.surface.relative else 1.0) or 1.0 for place in places]
         ranks: dict[bytes, tuple[float, float]] = {}
         for action in actions:
             scaled = [next(found) * scale for scale in scales]
@@ -451,6 +451,7 @@ def _entries(fresh: FreshSamples, size: int, policy: PolicyTable | None) -> dict
     races: dict[bytes | None, list[bytes]] = {None: shared}
     for place in fresh.contexts:
         own = [*_chosen(fresh, policy, place), *_ranked(before, measured, place)]
+        own = own if size > 1 else own[:1]
         rivals = [one for one in dict.fromkeys(own) if one not in (*shared, fresh.baseline)]
         races[place] = [*rivals[: max(size - len(shared), 1)], *shared]
     return races

@@ -55,10 +55,11 @@ class Surface:
         for at, ((_, context), _) in enumerate(some):
             groups.setdefault("" if self._has_ranges else repr(sorted(context.items())), []).append(at)
         advantage = np.empty(len(some))
+        # Relative spreads are the same everywhere on the scale of logarithms, which only values of one sign have.
+        self.relative = spread.relative and bool(np.all(means > 0) or np.all(means < 0))
         for rows in groups.values():
             middle = np.median(means[rows])
-            # Relative spreads are the same everywhere on the scale of logarithms.
-            found = np.log(means[rows] / middle) * np.sign(middle) if spread.relative else means[rows] - middle
+            found = np.log(means[rows] / middle) * np.sign(middle) if self.relative else means[rows] - middle
             advantage[rows] = np.maximum(found, np.quantile(found, CUT))
         kept = np.argsort(-advantage, kind="stable")[:MOST]
         self._columns = self._coordinates([some[at][0] for at in kept])
@@ -66,6 +67,8 @@ class Surface:
         self._mean = float(values.mean()) if len(values) else 0.0
         total = max(float(values.var()), 1e-300) if len(values) else 1.0
         known = spread.variance if spread.freedom else total / 10
+        if spread.relative and not self.relative:
+            known *= float(np.median(np.abs(means))) ** 2
         noise = min(known, total) / max(total - known, total / 10)
         counts = np.array([len(some[at][1]) for at in kept])
         covariance = self._covariance(self._columns) + np.diag(noise / counts + 1e-8)
@@ -76,7 +79,7 @@ class Surface:
         return any(isinstance(knob, Range) for knob in self._params.values())
 
     def at(self, places: Sequence[Place]) -> list[float]:
-        """The smoothed advantages: relative to the context's typical reward where the spread is, else absolute."""
+        """The smoothed advantages; where they are ``relative``, to the context's typical reward."""
         return [float(value) for value in self._mean + self._covariance(self._coordinates(places)) @ self._weights]
 
     def _coordinates(self, places: Sequence[Place]) -> list[np.ndarray]:
