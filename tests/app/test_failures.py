@@ -306,7 +306,7 @@ def test_a_failing_command_never_wins(write_scenario: Write, cli: Cli) -> None:
     assert "6 x failed: exited with 2: sort: number in parallel must be nonzero" in done.stdout
     printed = {trial.number: results.folder / f"trials/{trial.number:06d}" for trial in results.trials}
     failed = [trial.number for trial in results.trials if not trial.measured]
-    assert [number for number, folder in printed.items() if folder.exists()] == sorted([*failed, results.best.first])
+    assert [number for number, folder in printed.items() if folder.exists()] == sorted([*failed, results.best.trials[0]])
 
 
 def test_no_measurement_at_all_is_a_failure(cli: Cli, caplog: pytest.LogCaptureFixture) -> None:

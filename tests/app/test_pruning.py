@@ -59,4 +59,4 @@ def test_pruning_saves_work_and_keeps_the_optimum(write: Write, pruner: str, see
     assert work == sum(len(trial.reports) for trial in pruned)
     count = sum(trial.status == "pruned" for trial in pruned)
     assert pruned.counts().row["pruned"] == str(count)
-    assert f"{count} x pruned: what it reported was hopeless" in pruned.summary().lines[0]
+    assert f"{count} x pruned: what it reported was hopeless" in pruned.summary().lines[1]
