@@ -21,12 +21,12 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from tunegym.core.randomness import unit
-from tunegym.tuning.answers.contexts import domain, domains_of
+from tunegym.tuning.answers.contexts import domain, domains_of, represented
 from tunegym.tuning.answers.intervals import SLACK, Estimate, Spread, combined, pooled, relative_spread
 from tunegym.tuning.answers.ranking import LARGEST, Measurements, best_among
 from tunegym.tuning.answers.surface import MOST, Surface
 from tunegym.tuning.model.scenario import Objective, violation
-from tunegym.tuning.model.space import EnvParam, EnvParams, Range
+from tunegym.tuning.model.space import Range
 from tunegym.tuning.model.trial import Cancelled, Trial
 from tunegym.tuning.model.values import Action, Context, exact_key
 
@@ -484,12 +484,6 @@ def _race_cost(size: int, baseline: bool, rung: int) -> int:
         cost += rung * (size + baseline)
         size = math.ceil(size / 2)
     return cost
-
-
-def represented(head: Mapping[str, Any]) -> tuple[tuple[Context, float], ...]:
-    """The contexts in which settings are compared, with their weights."""
-    params = {name: EnvParam(domain(spec), spec.get("weights")) for name, spec in head.get("env_params", {}).items()}
-    return EnvParams(params).represented()
 
 
 def reward_of(trial: Trial) -> float:

@@ -438,15 +438,6 @@ class Best:
     pareto: tuple[Setting, ...] = ()  # with several objectives, the Pareto set
     complete: bool = True  # whether ``overall`` was measured in every context
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, for TOML and JSON."""
-        document: dict[str, Any] = {"best": self.overall.as_dict()} if self.overall is not None else {}
-        if self.pareto:
-            document["pareto"] = [setting.as_dict() for setting in self.pareto]
-        if self.per_context:
-            document["per_context"] = [setting.as_dict() for setting in self.per_context]
-        return document
-
 
 def best_among(found: Measurements) -> Best:
     """The best settings. A trial without a measurement never wins."""

@@ -185,15 +185,19 @@ class Recommender:
         if not there.actions:
             there, note = self._all, f"{spelled_pairs(wanted)} was never measured: this is the best over all contexts"
         best = best_among(there)
-        assert best.overall is not None
+        chosen = best.overall
+        assert chosen is not None
+        if there is not self._all and not best.pareto:  # what a setting does elsewhere counts, too
+            key = self._all.best_at(wanted, domains_of(self._head))
+            chosen = there.setting(there.values[key]) if key is not None and there.measured(key) else chosen
         notes = [why, note]
-        if best.overall.violation:
-            limits = exceeded(best.overall, self._objectives)
+        if chosen.violation:
+            limits = exceeded(chosen, self._objectives)
             notes.append(f"no measured setting keeps the limits, and this one comes closest{limits}")
         if len(best.pareto) > 1:
             see = ": see best.toml" if there is self._all else ""
             notes.append(f"one of {len(best.pareto)} settings on the Pareto set, the one with the highest reward{see}")
-        return self._made(best.overall, wanted, FROM_TRIALS, notes)
+        return self._made(chosen, wanted, FROM_TRIALS, notes)
 
     # from the policy ----------------------------------------------------------------------------------
 
