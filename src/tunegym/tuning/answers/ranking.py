@@ -38,8 +38,6 @@ LEAST_NEAR = 0.25
 LARGEST = 1e290
 OFTEN = 2
 """How often contexts, or a parameter's values, must come on average for each to have its own mean."""
-MOST_CONTEXTS = 50
-"""With more contexts than this, nothing is said of each one."""
 MOST_BINS = 8
 """Into how many bins a parameter's values are put when they come less often."""
 _NO_CONTEXT = exact_key({})
@@ -434,9 +432,7 @@ class Best:
 
     # the best over all contexts; of a Pareto set the one with the highest reward. None if nothing was measured.
     overall: Setting | None
-    per_context: tuple[Setting, ...] = ()  # the best in each context, where there are several and not too many
     pareto: tuple[Setting, ...] = ()  # with several objectives, the Pareto set
-    complete: bool = True  # whether ``overall`` was measured in every context
 
 
 def best_among(found: Measurements) -> Best:
@@ -450,23 +446,8 @@ def best_among(found: Measurements) -> Best:
     winner = max(some, key=found.order, default=None)
     return Best(
         None if winner is None else found.setting(found.values[winner]),
-        tuple(sorted(_per_context(found), key=lambda one: one.first)),
         tuple(found.setting(found.values[action]) for action in pareto),
-        winner is None or found.reward.is_complete(winner),
     )
-
-
-def _per_context(found: Measurements) -> list[Setting]:
-    """The best setting in each context. One that is drawn from a range never comes twice: nothing is said of it."""
-    if not found.reward.varies or found.reward.contexts > MOST_CONTEXTS:
-        return []
-    groups: dict[bytes, list[bytes]] = {}
-    for action in found.actions:
-        for context in found.cells[action]:
-            if found.measured(action, context):
-                groups.setdefault(context, []).append(action)
-    winners = [(max(actions, key=lambda one: found.order(one, at)), at) for at, actions in groups.items()]
-    return [found.setting(found.values[action], found.values[context]) for action, context in winners]
 
 
 def _pareto(found: Measurements) -> list[bytes]:
