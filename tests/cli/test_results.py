@@ -265,6 +265,11 @@ def test_report_opens_a_browser_or_says_that_there_is_none(run: Path, tunegym: C
     assert (done.returncode, "no browser was found" in done.stderr) == (0, True)
 
 
+def test_compare_runs_with_and_without_contexts(results: Path, cli: Cli, scenario: Scenario) -> None:
+    assert library.run(scenario(agent="random_search", agent_steps=3), output="plain") == 0
+    assert cli("compare", results, "plain").returncode == 0
+
+
 def test_compare(run: Path, cli: Cli, scenario: Scenario) -> None:
     assert library.run(scenario(args={"x": [1, 5]}), output="two") == 0
     done = cli("compare", "one", "two")

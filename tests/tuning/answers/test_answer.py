@@ -174,6 +174,26 @@ def test_contexts_have_their_own_answers_and_are_never_mixed() -> None:
     assert found.overall.chosen.spread == {}, "no spread over contexts"
 
 
+def test_a_confirmation_that_was_cut_anywhere_has_an_answer_or_says_why() -> None:
+    made = trials([*rows("baseline", 5, 2.2, 1, LOW), *rows("baseline", 5, 22.0, 1, HIGH), *contextual()[::-1]])
+    for cut in range(len(made) + 1):
+        found = answer(made[:cut], head(env_params=LOAD, baseline={"x": 5}), {})
+        assert all(verdict.sentence for verdict in (found.overall, *found.per_context))
+
+
+def test_a_winner_that_failed_gives_way_to_a_baseline_that_did_not() -> None:
+    made = [*rows("baseline", 5, 2.0, 3), *search(MEANS), *rows("confirm", 5, 2.0, 6), *rows("confirm", 1, 1.0, 5)]
+    found = overall([*made, (("confirm", 1, None), {})], baseline={"x": 5})
+    assert found.chosen is not None
+    assert found.chosen.is_baseline
+
+
+def test_an_unconfirmed_setting_that_is_worse_than_the_baseline_is_no_answer() -> None:
+    found = overall([*rows("baseline", 5, 0.5, 3), *search(MEANS)], baseline={"x": 5}, confirm={"mode": "off"})
+    assert found.chosen is not None
+    assert (found.chosen.is_baseline, found.confirmed) == (True, False)
+
+
 @pytest.mark.parametrize(("over", "expected"), [("mean", 3.575), ("worst", 1.1), ({"cvar": 0.5}, 1.1)])
 def test_over_contexts(over: Any, expected: float) -> None:
     found = answer(trials(contextual()), head(env_params=LOAD, baseline={"x": 5}, over_contexts=over), {}).overall

@@ -245,6 +245,8 @@ class _Judge:
         if not self.confirmed:
             return self._searched(context)
         some = [one for one in fresh.settings(context) if one != fresh.baseline]
+        if not some:  # the confirmation has just begun
+            return []
         scores = fresh.scores(some, context)
         ranked = sorted(some, key=lambda one: self._rank(one, context, scores), reverse=True)
         leading = [
@@ -303,11 +305,13 @@ class _Judge:
 
     def _chosen(self, shown: Sequence[Evidence]) -> Evidence:
         """The first one; the baseline if that is not better for sure, and nothing is wrong with the baseline."""
-        base = shown[-1]
-        if len(shown) > 1 and base.is_baseline and not (base.failed and not shown[0].failed):
-            gain = shown[0].gain
-            return shown[0] if (gain is not None and gain.is_sure) or not self.confirmed else base
-        return shown[0]
+        first, base = shown[0], shown[-1]
+        if len(shown) < 2 or not base.is_baseline or (base.failed and not first.failed):
+            return first
+        if self.confirmed:
+            spoilt = first.failed and not base.failed
+            return first if first.gain is not None and first.gain.is_sure and not spoilt else base
+        return first if first.gain is None or first.gain.reward.mean > 0 else base
 
     def _is_tie(self, chosen: Evidence, other: Evidence, context: bytes | None, comparisons: int) -> bool:
         one, two = exact_key(chosen.action), exact_key(other.action)
@@ -373,19 +377,21 @@ class _Judge:
         return Gain(found.interval(fresh.confidence), name if percent else None, percent)
 
     def _ratio(self, action: bytes, base: bytes, context: bytes | None, first: int, name: str) -> Estimate | None:
-        """A metric over the baseline's; over several contexts the weighted mean of the ratios within them."""
+        """A metric over the baseline's; over several contexts the mean gap within them, over the baseline's mean."""
         spread, places = self._spread(name), self._places(context)
         mine, theirs = (
             [values_of(self.fresh.trials(one, place)[first:], name) for place in places] for one in (action, base)
         )
         if not spread.relative or not all(mine) or not all(theirs):
             return None
-        ratios = [spread.ratio(one, two) for one, two in zip(mine, theirs, strict=True)]
         if len(places) == 1:
-            return ratios[0]
+            return spread.ratio(mine[0], theirs[0])
+        gaps = [spread.difference(one, two) for one, two in zip(mine, theirs, strict=True)]
         sign = 1.0 if self._goals[name] == "max" else -1.0
-        weights = self.fresh.weights([sign * one.mean for one in ratios], places)
-        return combined(list(zip(weights, ratios, strict=True)))
+        weights = self.fresh.weights([sign * gap.mean for gap in gaps], places)
+        whole = math.fsum(weight * fmean(some) for weight, some in zip(weights, theirs, strict=True))
+        found = combined([(weight / whole, gap) for weight, gap in zip(weights, gaps, strict=True)])
+        return replace(found, mean=1 + found.mean)
 
     def noise(self) -> Noise | None:
         """The spread and the drift of the setting that was measured at the start and at the end."""
@@ -449,7 +455,9 @@ class _Judge:
             chosen, bounds=chosen.gain is None, alone=context is not None or len(self.fresh.contexts) < 2
         )
         unit = "confirmation trial" if self.confirmed else "search trial"
-        rests = f"from {counted(chosen.samples, unit)}" + ("" if self.confirmed else ", not confirmed")
+        elsewhere = sum(t.measured and exact_key(t.action) == exact_key(chosen.action) for t in self.trials)
+        many = counted(chosen.samples or elsewhere, unit) + ("" if chosen.samples else " in other contexts")
+        rests = f"from {many}" + ("" if self.confirmed else ", not confirmed")
         if chosen.is_baseline:
             best = next((one for one in shown if not one.is_baseline and one.gain is not None), None)
             beside = "" if best is None else f"; the next best, {pairs(best.action)}, is {self._gain_text(best, '')}"
@@ -495,7 +503,8 @@ class _Judge:
             if len(typical) < 2 or not mine or not (middle := median(typical)):
                 return ""
             shares.append(100 * (fmean(mine) / middle - 1))
-        share = math.fsum(map(operator.mul, self.fresh.weights(shares, places), shares))
+        sign = 1.0 if self._goals[name] == "max" else -1.0
+        share = math.fsum(map(operator.mul, self.fresh.weights([sign * one for one in shares], places), shares))
         side, named = "more" if share > 0 else "less", f"{name} " if len(places) > 1 else ""
         return f"; {named}{number(abs(share), 2)} % {side} than the median of the search"
 

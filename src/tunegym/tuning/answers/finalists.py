@@ -85,7 +85,8 @@ def reserve(
     most, block = int(share * budget), contexts * each
     values = [trial.metrics[metric.name] if metric else trial.reward for trial in noise if trial.measured]
     spread = relative_spread(values) if len(values) > 1 else math.inf
-    wanted = max(block, min(AGREE * block, math.ceil(SMALL * budget)))
+    room = block + (contexts if contexts > 1 else 0)  # each context may have a winner of its own
+    wanted = max(room, min(AGREE * room, math.ceil(SMALL * budget)))
     if spread:
         wanted = max(LEAST * block, math.ceil(min(SHARE * each * spread, share) * budget))
     return 0 if most < block else min(wanted, most, MOST_EACH * block)
@@ -428,8 +429,7 @@ class Confirmation:
         if all(fresh.is_same(best, one, race) for one in rest):
             self._over[race] = TIED
             return [fresh.choose(some, race)]
-        kept = ranked[: math.ceil(len(ranked) / 2)]
-        return kept if len(kept) > 1 else [fresh.choose(some, race)]
+        return ranked[: math.ceil(len(ranked) / 2)]
 
 
 def _entries(fresh: FreshSamples, size: int, policy: PolicyTable | None) -> dict[bytes | None, list[bytes]]:

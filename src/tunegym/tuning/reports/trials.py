@@ -412,10 +412,10 @@ class TrialResults(Results):
 
         Of a range, the nearest trials count.
         """
-        if not self.head.get("env_params"):
+        if not (drawn := self.head.get("env_params", {}).keys()):
             return None
         pool, domains = (
-            [trial for trial in trials if trial.measured and trial.cached_from is None],
+            [one for one in trials if one.measured and one.cached_from is None and one.context.keys() == drawn],
             domains_of(self.head),
         )
         if any("values" not in spec for spec in self.head["env_params"].values()):
