@@ -136,10 +136,11 @@ def test_all_outcomes_in_one_experiment(tunegym: Cli, write: Write, write_scenar
     rows, drawn = (read_rows(results.folder / name) for name in ("trajectory.csv", "env.csv"))
     assert list(rows[0]) == [
         *("step", "status", "cached", "reward", "action.x", "context.load", "observation.value", "duration_s"),
+        "phase",
     ]
     for trial, row, draw in zip(results.trials, rows, drawn, strict=True):
         assert row["action.x"] == str(trial.action["x"])
-        assert draw == {"step": str(trial.number), "load": str(trial.context["load"])}
+        assert draw == {"step": str(trial.number), "load": str(trial.context["load"]), "phase": "search"}
         assert row["observation.value"] == (str(trial.metrics["value"]) if trial.measured else "")
     by_number = {trial.number: trial for trial in results.trials}
     served = [trial for trial in results.trials if trial.cached_from]
