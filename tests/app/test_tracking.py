@@ -66,7 +66,7 @@ def assert_tensorboard(output: str, expected: tuple[Trial, ...]) -> None:
     values = [(trial.number, np.float32(trial.metrics["value"])) for trial in measured]
     assert sorted(found["metrics/value"]) == values
     assert sorted(step for step, _ in found["measured"]) == [trial.number for trial in expected]
-    assert found["best_reward"][-1][1] == np.float32(max(trial.reward for trial in measured))
+    assert "best_reward" not in found, "rewards of different contexts don't compare"
 
 
 def test_a_killed_run_is_there_once(

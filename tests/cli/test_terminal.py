@@ -75,7 +75,7 @@ def test_the_line_and_one_interrupt(
     shown.expect(r"e  3/6  failed 1 \(latest: ex(…|ited with 1\))  cached 1  best value \(max\) 15 \(x=1\)  left 0:00")
     shown.sendintr()
     shown.expect("stopping: running trials are ended and stay open for a resume; once more to stop at once")
-    shown.expect("e: best settings")
+    shown.expect("e: Nothing can be recommended: 3 trials gave 1 measurement")
     shown.expect("results: results/s/")
     shown.expect(r"interrupted; to continue: tunegym resume (results/s/\S+)\r\n")
     folder = shown.match[1]
