@@ -139,6 +139,7 @@ def test_trials_are_learned_under_their_contexts(tmp_path: Path) -> None:
                 "isolate": False,
                 "cache": "off",
                 "keep": "none",
+                "confirm": "off",
                 "agent": "async_ppo",
                 "agent_steps": 1000,
                 "agent_metrics": ["value"],
