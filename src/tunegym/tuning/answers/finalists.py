@@ -85,7 +85,7 @@ def reserve(
     most, block = int(share * budget), contexts * each
     values = [trial.metrics[metric.name] if metric else trial.reward for trial in noise if trial.measured]
     spread = relative_spread(values) if len(values) > 1 else math.inf
-    room = block + (contexts if contexts > 1 else 0)  # each context may have a winner of its own
+    room = block + (contexts if contexts > 1 else 0)  # each context may have its own winner
     wanted = max(room, min(AGREE * room, math.ceil(SMALL * budget)))
     if spread:
         wanted = max(LEAST * block, math.ceil(min(SHARE * each * spread, share) * budget))
