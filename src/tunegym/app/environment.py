@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from tunegym.app.kinds import kind_of
+from tunegym.app.kinds import Session, kind_of
 from tunegym.app.report import report_run
 from tunegym.app.run import Source, Trackers, as_scenario, check_unchanged, new_run_folder
 from tunegym.app.server import check_given
@@ -20,7 +20,6 @@ from tunegym.core.stop import Stop
 from tunegym.envs import ENV_ID
 from tunegym.tuning.envs.face import check_share
 from tunegym.tuning.model.scenario import Experiment, Scenario
-from tunegym.tuning.ports import Session
 from tunegym.tuning.reports.results import SCENARIO, find_run
 from tunegym.tuning.stores.reader import JOURNAL, scan
 

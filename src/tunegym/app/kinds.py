@@ -1,17 +1,19 @@
 """The two kinds of experiment: how each is checked, planned, opened and resumed.
 
 ``trials`` runs a job for each trial; ``live`` takes steps of servers that answer themselves. Everything else in the app
-and the command line works with the ``Kind`` and ``Session`` protocols.
+and the command line uses what ``TrialsKind`` and ``LiveKind`` have in common, and ``Session``: it never asks for the
+kind.
 """
 
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tunegym.app.catalog import (
     Catalog,
@@ -36,7 +38,7 @@ from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Plan, Progress
 from tunegym.tuning.model.trial import SEARCH
 from tunegym.tuning.model.values import masked, number
-from tunegym.tuning.ports import Kind, Listener, Runner, Session
+from tunegym.tuning.ports import Listener, Runner
 from tunegym.tuning.reports.trials import reached
 from tunegym.tuning.stores.records import head_record
 from tunegym.tuning.stores.steps import StepStore
@@ -46,13 +48,20 @@ if TYPE_CHECKING:
     from tunegym.tuning.envs.face import LiveTuneEnv, LiveVectorEnv, TuneEnv, TuneVectorEnv
 
 
-def kind_of(experiment: Experiment, server: Any = None) -> Kind:
+def kind_of(experiment: Experiment, server: Any = None) -> TrialsKind | LiveKind:
     """The kind of an experiment; ``server`` is the server that a live one was given in Python, if it was."""
     return LiveKind(server) if experiment.kind == "live" else TrialsKind()
 
 
-class OpenSession:
-    """Implements ``Session``, but for ``progress``, over an engine and its journal; closes ``resources`` at the end."""
+class Session(ABC):
+    """One experiment, open and ready to be driven. ``close`` must follow, however the session goes.
+
+    Attributes:
+        env: the agent's environment: an ``Env`` or a ``LiveEnv``.
+        stopping: the effect of a request to stop on the work in progress, in words for the user.
+    """
+
+    stopping: ClassVar[str]
 
     def __init__(self, env: Any, store: JournalStore | StepStore, resources: contextlib.ExitStack) -> None:
         self.env = env
@@ -60,30 +69,34 @@ class OpenSession:
         self._store = store
         self._resources = resources
 
+    @abstractmethod
+    def progress(self) -> Progress:
+        """How far the session is. Any thread may ask."""
+
     def recover(self) -> None:
-        """Finish or record what earlier sessions left open."""
+        """Finish or record what earlier sessions left open. Raises ``ServerLostError`` if no server starts."""
         self.env.take_over()
 
     def prepare(self) -> bool:
-        """Nothing comes before the agent."""
+        """Measure what comes before the agent's search; False if the search is over already."""
         return True
 
     def conclude(self, policy: PolicyTable | None) -> str | None:
-        """Nothing comes after the agent."""
+        """Measure what comes after the agent's search; why that ended, if known. ``policy`` is the agent's, if any."""
         del policy
         return None
 
     def settle(self, *, interrupted: bool) -> None:
-        """End running jobs and servers. Interrupted, open trials stay open for a resume."""
+        """End running jobs and servers. Interrupted, open trials stay open for a resume. Calling it twice is fine."""
         self.env.close(interrupted=interrupted)
 
     def end(self, code: int, reason: str) -> None:
-        """Record that the experiment came to its end by itself."""
+        """Settle, and record that the experiment came to its end by itself."""
         self.settle(interrupted=False)
         self._store.end(code, reason)
 
     def close(self) -> None:
-        """Release processes and the journal, in this order."""
+        """Release processes and the journal, in this order. Calling it twice is fine."""
         self._resources.close()
 
 
@@ -96,7 +109,7 @@ def _failures(statuses: Mapping[str, int], latest: str) -> str:
 # trials ---------------------------------------------------------------------------------------------------------------
 
 
-class TrialSession(OpenSession):
+class TrialSession(Session):
     """A session of trials."""
 
     stopping = "running trials are ended and stay open for a resume"
@@ -197,7 +210,7 @@ class TrialsKind:
 # live -----------------------------------------------------------------------------------------------------------------
 
 
-class LiveSession(OpenSession):
+class LiveSession(Session):
     """A session of steps."""
 
     stopping = "the step in progress is finished"

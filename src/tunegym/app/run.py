@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tunegym.app.catalog import Catalog, build_agent, build_workload
-from tunegym.app.kinds import kind_of
+from tunegym.app.kinds import Session, kind_of
 from tunegym.app.report import FAILURE, report_run
 from tunegym.app.server import check_given, check_server, with_injected
 from tunegym.app.warm_start import copied_sources, copy_source, find_source
@@ -32,7 +32,7 @@ from tunegym.tuning.agents import policies
 from tunegym.tuning.model.scenario import Experiment, Scenario, aims
 from tunegym.tuning.model.trial import Cancelled, OpenTrial, Trial
 from tunegym.tuning.model.values import Context, counted
-from tunegym.tuning.ports import Agent, Session
+from tunegym.tuning.ports import Agent
 from tunegym.tuning.reports.results import RESULTS, SCENARIO, RunResults, find_run
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import HEARTBEAT_S, WriterLock, living_writer, unwritable

@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tunegym.app import run as app
+from tunegym.app.kinds import Session
 from tunegym.app.report import FAILURE
 from tunegym.cli.terminal import (
     INTERRUPTED,
@@ -40,7 +41,6 @@ from tunegym.core.stop import Stop
 from tunegym.core.text import error_text
 from tunegym.tuning.model.scenario import Scenario
 from tunegym.tuning.model.values import counted, number
-from tunegym.tuning.ports import Session
 from tunegym.tuning.reports.page import REPORT
 from tunegym.tuning.reports.results import RunResults, load
 

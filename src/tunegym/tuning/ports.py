@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tunegym.tuning.model.scenario import Experiment, Objective, Scenario
+from tunegym.tuning.model.scenario import Experiment, Objective
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
-from tunegym.tuning.model.summary import Plan, Progress
 from tunegym.tuning.model.trial import SEARCH, Job, JobHandle, JobResult, Observation, OpenTrial, ReportCallback, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics
 
 if TYPE_CHECKING:
     from gymnasium import spaces
-
-    from tunegym.core.stop import Stop
 
 ENV_ID = "tunegym/Tune-v0"
 """The environment's name in Gymnasium. Non-deterministic: the next trial has the next context."""
@@ -371,82 +368,3 @@ class LiveEnv(Lanes, Protocol):
         Without the first step of each episode, as the observation before it is not recorded; empty where not all steps
         are recorded.
         """
-
-
-class Kind(Protocol):
-    """How the experiments of one kind are planned, opened and resumed.
-
-    There are two: ``trials`` runs a job for each trial, ``live`` takes steps of servers that answer themselves. The
-    app, the command line, reports and trackers use this interface and ``Results``, the base class in ``reports``, and
-    never ask for the kind.
-    """
-
-    @property
-    def units(self) -> str:
-        """The unit of its counts: ``trials`` or ``steps``."""
-
-    def check(self, scenario: Scenario, experiment: Experiment) -> None:
-        """Refuse an experiment that can't be opened now, before anything is written. Raises ``TunegymError``."""
-
-    def plan(self, scenario: Scenario, experiment: Experiment, count: int) -> Plan:
-        """The experiment's size and its first ``count`` trials, as far as they are known without running anything."""
-
-    def open(
-        self,
-        scenario: Scenario,
-        experiment: Experiment,
-        folder: Path,
-        *,
-        stop: Stop,
-        listeners: Sequence[Listener] = (),
-    ) -> Session:
-        """Open the journal in ``folder`` and build everything that is needed to drive the experiment.
-
-        ``listeners`` hear of trials. Steps are too many: read ``Session.progress`` for those.
-        """
-
-    def slots(self, scenario: Scenario, num_envs: int | None) -> int:
-        """How many slots an environment for ``num_envs`` needs; None is a single environment."""
-
-    def face(self, session: Session, num_envs: int | None, finish: Callable[[], None]) -> Any:
-        """The Gymnasium environment over a session, a vector of ``num_envs`` unless that is None."""
-
-
-class Session(Protocol):
-    """One experiment, open and ready to be driven. ``close`` must follow, however the session goes."""
-
-    @property
-    def experiment(self) -> Experiment:
-        """The experiment."""
-
-    @property
-    def env(self) -> Any:
-        """The agent's environment: an ``Env`` or a ``LiveEnv``."""
-
-    def progress(self) -> Progress:
-        """How far the session is. Any thread may ask."""
-
-    @property
-    def stopping(self) -> str:
-        """The effect of a request to stop on the work in progress, in words for the user."""
-
-    def recover(self) -> None:
-        """Finish or record work that earlier sessions left open. Raises ``ServerLostError`` if no server starts."""
-
-    def prepare(self) -> bool:
-        """Measure what comes before the agent's search; False if the search is over already."""
-
-    def conclude(self, policy: Any) -> str | None:
-        """Measure what comes after the agent's search; why that ended, if known.
-
-        ``policy`` is the table of the agent's policy; None if it has none.
-        """
-
-    def settle(self, *, interrupted: bool) -> None:
-        """End running jobs and servers. Interrupted, open trials stay open for a resume. Calling it twice is fine."""
-
-    def end(self, code: int, reason: str) -> None:
-        """Settle, and record that the experiment came to its end by itself."""
-
-    def close(self) -> None:
-        """Release processes and the journal. Calling it twice is fine."""
