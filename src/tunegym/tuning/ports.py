@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tunegym.tuning.model.scenario import Experiment, Objective
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
-from tunegym.tuning.model.trial import SEARCH, Job, JobHandle, JobResult, Observation, OpenTrial, ReportCallback, Trial
+from tunegym.tuning.model.trial import Job, JobHandle, JobResult, Observation, OpenTrial, ReportCallback, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics
 
 if TYPE_CHECKING:
@@ -177,62 +177,6 @@ class ClusterRunner(Runner, Protocol):
     @property
     def waiting(self) -> str:
         """What keeps jobs from running now, such as a controller that doesn't answer; empty if nothing does."""
-
-
-class TrialStore(Protocol):
-    """The append-only record of one experiment: the truth.
-
-    Only the store hands out numbers. One thread (the driver's) calls it, except ``job_started``, which any
-    thread may call. Once a call has returned, its record survives the death of the process.
-    """
-
-    def hold(self, lane: int) -> int:
-        """The lowest number that is neither used nor held by another lane. Asking again keeps it."""
-
-    def open(
-        self,
-        lane: int,
-        context: Context,
-        action: Action,
-        weight_version: int | None = None,
-        phase: str = SEARCH,
-    ) -> OpenTrial:
-        """Write down the decision for the lane's number, before anything runs. The number is used now."""
-
-    def job_started(self, number: int, handle: JobHandle) -> None:
-        """Write down the handle of an open trial's job, so that a later session can end its processes."""
-
-    def close_trial(self, trial: Trial) -> None:
-        """Write down the outcome of an open trial. Closing a number that is not open is an error."""
-
-    def cancel_held(self, contexts: Callable[[int], Context], reward: Callable[[], float]) -> list[Trial]:
-        """Record as ``Cancelled`` every unused number below the highest used one."""
-
-    @property
-    def fingerprint(self) -> str:
-        """The workload's, in this session; only trials of the same one may be served from the cache."""
-
-    @property
-    def highest(self) -> int:
-        """The highest used number; 0 before the first."""
-
-    def open_trials(self) -> list[OpenTrial]:
-        """Open trials, lowest number first."""
-
-    def leftovers(self) -> Iterable[JobHandle]:
-        """The handles of the jobs that open trials of earlier sessions had."""
-
-    def recorded(self) -> Iterable[tuple[str, Trial]]:
-        """Every closed trial in the order of closing, with the fingerprint that it was measured under."""
-
-    def forgive(self, seconds: float) -> None:
-        """Don't count time of this session that isn't spent on trials, such as replaying the past."""
-
-    def end(self, code: int, reason: str) -> None:
-        """Write down that the experiment came to its end by itself."""
-
-    def close(self) -> None:
-        """Flush to the disk and release the lock. Calling it twice is fine."""
 
 
 class Reward(Protocol):

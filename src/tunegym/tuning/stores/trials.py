@@ -20,7 +20,15 @@ from tunegym.tuning.stores.views import TrialViews
 
 
 class JournalStore(JournalFile):
-    """The ``TrialStore`` of a run: a journal, and the CSV views, which are written again at every opening."""
+    """The record of one experiment: a journal, and the CSV views, which are written again at every opening.
+
+    Only the store hands out numbers. One thread (the driver's) calls it, except ``job_started``, which any thread may
+    call. Once a call has returned, its record survives the death of the process.
+
+    Attributes:
+        fingerprint: the workload's, in this session; only trials of the same one may be served from the cache.
+        highest: the highest used number; 0 before the first.
+    """
 
     def __init__(self, folder: Path, head: Head, session: SessionRecord, clock: Clock | None = None) -> None:
         super().__init__(folder, head, session, clock)
@@ -44,7 +52,7 @@ class JournalStore(JournalFile):
     # numbers and trials -------------------------------------------------------------------------------
 
     def hold(self, lane: int) -> int:
-        """The lane's number."""
+        """The lowest number that is neither used nor held by another lane. Asking again keeps it."""
         number = self._lane_numbers.get(lane)
         if number is None:
             number = self._lane_numbers[lane] = next(self._free)
@@ -58,7 +66,7 @@ class JournalStore(JournalFile):
         weight_version: int | None = None,
         phase: str = SEARCH,
     ) -> OpenTrial:
-        """Write a decision down, then use its number."""
+        """Write down the decision for the lane's number, before anything runs. The number is used now."""
         trial = OpenTrial(self.hold(lane), context, action, weight_version, phase)
         self.append(records.open_record(trial, self.wall(), self.since()))
         del self._lane_numbers[lane]
@@ -68,14 +76,14 @@ class JournalStore(JournalFile):
         return trial
 
     def close_trial(self, trial: Trial) -> None:
-        """Write an outcome down."""
+        """Write down the outcome of an open trial. Closing a number that is not open is an error."""
         if trial.number not in self._open:
             raise StoreError(f"trial {trial.number} is not open, so it can't be closed")
         self._write_close(trial, opened=True)
         del self._open[trial.number]
 
     def cancel_held(self, contexts: Callable[[int], Context], reward: Callable[[], float]) -> list[Trial]:
-        """Record unused numbers below the highest used one."""
+        """Record as ``Cancelled`` every unused number below the highest used one."""
         unused = [number for number in range(1, self.highest) if number not in self._used]
         self._used.update(unused)
         self._lane_numbers.clear()
@@ -91,7 +99,7 @@ class JournalStore(JournalFile):
         return [self._open[number] for number in sorted(self._open)]
 
     def recorded(self) -> Iterator[tuple[str, Trial]]:
-        """Every closed trial with its fingerprint."""
+        """Every closed trial in the order of closing, with the fingerprint that it was measured under."""
         entries = reader.entries(self.path)
         return ((one.fingerprint, one.trial) for one in entries if isinstance(one, reader.ClosedTrial))
 
@@ -103,11 +111,11 @@ class JournalStore(JournalFile):
     # the session --------------------------------------------------------------------------------------
 
     def job_started(self, number: int, handle: JobHandle) -> None:
-        """Write down the handle of an open trial's job."""
+        """Write down the handle of an open trial's job, so that a later session can end its processes."""
         self.append({"record": "job", "number": number, "handle": handle})
 
     def leftovers(self) -> list[JobHandle]:
-        """The handles of jobs that earlier sessions left."""
+        """The handles of the jobs that open trials of earlier sessions had."""
         return [handle for handles in self.past.handles.values() for handle in handles]
 
     def _work(self) -> None:

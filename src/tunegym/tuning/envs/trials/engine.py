@@ -34,7 +34,8 @@ from tunegym.tuning.model.trial import (
     Trial,
 )
 from tunegym.tuning.model.values import Action, Context, Metrics
-from tunegym.tuning.ports import Listener, Pruner, Reward, Runner, TrialStore, Workload
+from tunegym.tuning.ports import Listener, Pruner, Reward, Runner, Workload
+from tunegym.tuning.stores.trials import JournalStore
 
 if TYPE_CHECKING:
     from tunegym.tuning.envs.structure import ContextLeaves, FindEncoding
@@ -85,7 +86,7 @@ class Parts:
     experiment: Experiment
     workload: Workload
     runner: Runner
-    store: TrialStore
+    store: JournalStore
     reward: Reward
     constraints: Sequence[Constraint]
     folder: Path

@@ -35,7 +35,8 @@ from tunegym.tuning.model.trial import (
     Trial,
 )
 from tunegym.tuning.model.values import Context, Metrics, exact_key
-from tunegym.tuning.ports import MetricError, Pruner, Runner, TrialStore, Workload
+from tunegym.tuning.ports import MetricError, Pruner, Runner, Workload
+from tunegym.tuning.stores.trials import JournalStore
 
 
 class Measurement:
@@ -50,7 +51,7 @@ class Measurement:
         experiment: Experiment,
         workload: Workload,
         runner: Runner,
-        store: TrialStore,
+        store: JournalStore,
         prune: PruneWatch,
         trials: str,
         doubtful: Callable[[OpenTrial, Metrics], bool] = lambda *_: False,
