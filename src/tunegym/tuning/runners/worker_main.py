@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, SupportsFloat, SupportsIndex
 
 from tunegym.core.text import error_text, printable
-from tunegym.core.wire import Decoder, WireError, encode
+from tunegym.core.wire import Connection, ConnectionClosedError, WireError
 
 _HERE = os.path.dirname(__file__)
 _CORE = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "core")
@@ -36,36 +36,9 @@ class UnusableValueError(Exception):
     """A function returned something that is neither a number nor plain data."""
 
 
-class Driver:
-    """The other side of the socket. An error that a user's signal handler raises while we wait passes through."""
-
-    def __init__(self, control: int) -> None:
-        self._socket = socket.socket(fileno=control)
-        self._decoder = Decoder()
-        self._messages: list[Any] = []
-
-    def send(self, message: Any) -> None:
-        """Send one message."""
-        self._socket.sendall(encode(message))
-
-    def ask(self, message: Any) -> Any:
-        """Send a message; the answer."""
-        self.send(message)
-        return self.receive()
-
-    def receive(self) -> Any:
-        """The next message; EOFError when the driver has hung up."""
-        while not self._messages:
-            content = self._socket.recv(1 << 16)
-            if not content:
-                raise EOFError
-            self._messages += self._decoder.feed(content)
-        return self._messages.pop(0)
-
-
 def serve(control: str, *paths: str) -> None:
     """Answer calls until the driver hangs up, or is gone."""
-    driver = Driver(int(control))
+    driver = Connection(socket.socket(fileno=int(control)))
     sys.path[:0] = paths
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 2)
@@ -78,7 +51,7 @@ def serve(control: str, *paths: str) -> None:
     while True:
         try:
             kind, *rest = driver.receive()
-        except EOFError:
+        except ConnectionClosedError:
             return
         if kind == "verdict":  # left unread by the last call
             continue
@@ -94,7 +67,7 @@ def serve(control: str, *paths: str) -> None:
 
 
 def answer_call(
-    driver: Driver,
+    driver: Connection,
     functions: dict[str, Callable[..., Any]],
     nowhere: int,
     target: str,
@@ -120,7 +93,7 @@ def answer_call(
                 if target not in functions:
                     functions[target] = pkgutil.resolve_name(target)
                 if reports:
-                    report = arguments["report"] = Report(lambda *reached: driver.ask(reached)[1])
+                    report = arguments["report"] = Report(lambda *reached: asked(driver, reached))
                 driver.send("loaded")
                 return measured(functions[target], arguments)
         except BaseException as error:
@@ -129,6 +102,12 @@ def answer_call(
         finally:
             if report is not None:
                 report.close()
+
+
+def asked(driver: Connection, reached: tuple[int, float]) -> bool:
+    """Report a value; whether to end now. An error that a user's signal handler raises meanwhile passes through."""
+    driver.send(reached)
+    return driver.receive()[1]
 
 
 def measured(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
