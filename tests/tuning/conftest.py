@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.core.clock import SystemClock
+from tunegym.core.clock import Clock as SystemClock
 from tunegym.core.errors import StoreError
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.expression import Constraint

@@ -27,7 +27,7 @@ from typing import Any
 
 import orjson
 
-from tunegym.core.clock import Clock, SystemClock
+from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError, StoreLockedError
 from tunegym.core.files import append_whole
 from tunegym.core.processes import boot_id, process_start_time
@@ -53,7 +53,7 @@ class JournalFile:
     """
 
     def __init__(self, folder: Path, head: Head, session: SessionRecord, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
+        self._clock = clock or Clock()
         self._begun = self._clock.monotonic()
         self.path = folder / reader.JOURNAL
         self._guard = threading.Lock()

@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy import ndarray
 
-from tunegym.core.clock import Clock, SystemClock
+from tunegym.core.clock import Clock
 from tunegym.core.errors import ActionError, BudgetError, StoreError, TunegymError
 from tunegym.core.text import printable
 from tunegym.tuning.envs.live.lane import Lane, Running, own_info, own_observation, start_all
@@ -80,7 +80,7 @@ class LiveEngine:
         self._store = parts.store
         self._stopping = stopping
         self.tally = StepTally(parts.store.past)
-        self.budget = BudgetClock(self.experiment.budget, self.tally, clock or SystemClock(), spent_s)
+        self.budget = BudgetClock(self.experiment.budget, self.tally, clock or Clock(), spent_s)
         self._env_params = self.experiment.env_params
         self._drawn, self._varies = bool(self._env_params), self._env_params.vary_in_episodes
         self._timed = self.experiment.budget.max_time_s is not None

@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from tunegym.core.clock import Clock, SystemClock
+from tunegym.core.clock import Clock
 from tunegym.core.errors import BudgetError
 from tunegym.tuning.envs.score import BudgetClock, Tally, TrialScore
 from tunegym.tuning.envs.trials.measure import FolderKeeper, Measurement, MeasurementCache, PruneWatch
@@ -121,7 +121,7 @@ class TrialEngine:
         self.first = 1
         self._store = parts.store
         self._runner = parts.runner
-        self._clock = clock or SystemClock()
+        self._clock = clock or Clock()
         self._constraints = tuple(parts.constraints)
         self._listeners = tuple(listeners)
         self._stopping = stopping
