@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tunegym.core.ray_cluster import import_extra
 from tunegym.dataplane.errors import DataPlaneError
 
 if TYPE_CHECKING:
@@ -119,9 +119,4 @@ def _metric(family: _Family, labels: list[str], rows: list[tuple[tuple[str, ...]
 
 
 def _client() -> Any:
-    try:
-        return import_module("prometheus_client")
-    except ImportError:
-        raise DataPlaneError(
-            "prometheus_client is not installed", hint="install it: pip install 'tunegym[metrics]'"
-        ) from None
+    return import_extra("prometheus_client", "metrics", DataPlaneError)
