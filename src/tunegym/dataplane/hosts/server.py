@@ -17,13 +17,13 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from tunegym.core.wire import Decoder, WireError, pack
+from tunegym.core.wire import Connection, ConnectionClosedError, WireError, pack
 from tunegym.dataplane.errors import DataPlaneError, StorageError
 from tunegym.dataplane.hosts.folder import FORMAT, SEGMENTS, SOCKET, open_file, socket_path, take_lock
 from tunegym.dataplane.hosts.journal import LedgerJournal
@@ -45,10 +45,8 @@ _RETRY_S = 0.01
 class _Peer:
     """One client's connection."""
 
-    socket: socket.socket
-    decoder: Decoder = field(default_factory=lambda: Decoder(MESSAGE_BYTES))
+    connection: Connection
     name: str = ""  # of the client; empty before it has introduced itself
-    out: bytearray = field(default_factory=bytearray)  # bytes that the socket has not accepted yet
 
 
 class Server:
@@ -171,12 +169,12 @@ class Server:
             logger.warning("a client has to wait for its connection: %s", error)
             time.sleep(_RETRY_S)
             return
-        accepted.setblocking(False)
-        self._selector.register(accepted, selectors.EVENT_READ, _Peer(accepted))
+        peer = _Peer(Connection(accepted, limit=MESSAGE_BYTES))
+        self._selector.register(accepted, selectors.EVENT_READ, peer)
 
     def _read(self, peer: _Peer) -> None:
         try:
-            content = self._buffer[: peer.socket.recv_into(self._buffer)]
+            content = self._buffer[: peer.connection.socket.recv_into(self._buffer)]
         except BlockingIOError:
             return
         except OSError:
@@ -187,7 +185,7 @@ class Server:
             self._hang_up(peer)
             return
         try:
-            messages = peer.decoder.feed(content)
+            messages = peer.connection.decoder.feed(content)
         except WireError as error:
             self._reject(peer, error)
             return
@@ -237,8 +235,8 @@ class Server:
 
     def _hang_up(self, peer: _Peer) -> None:
         with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(peer.socket)
-        peer.socket.close()
+            self._selector.unregister(peer.connection.socket)
+        peer.connection.close()
         if self._by_name.get(peer.name) is peer:
             del self._by_name[peer.name]
         self._looked = 0.0
@@ -277,22 +275,17 @@ class Server:
             self._hang_up(peer)
 
     def _queue(self, peer: _Peer, message: Any) -> None:
-        peer.out += pack(message, MESSAGE_BYTES)
-        self._send(peer)
+        self._send(peer, pack(message, MESSAGE_BYTES))
 
-    def _send(self, peer: _Peer) -> None:
+    def _send(self, peer: _Peer, frame: bytes = b"") -> None:
         try:
-            while peer.out:
-                sent = peer.socket.send(peer.out)
-                del peer.out[:sent]
-        except BlockingIOError:
-            pass
-        except OSError:
+            is_sent = peer.connection.post(frame)
+        except ConnectionClosedError:
             self._hang_up(peer)
             return
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.out else 0)
-        if self._selector.get_key(peer.socket).events != events:
-            self._selector.modify(peer.socket, events, peer)
+        events = selectors.EVENT_READ | (0 if is_sent else selectors.EVENT_WRITE)
+        if self._selector.get_key(peer.connection.socket).events != events:
+            self._selector.modify(peer.connection.socket, events, peer)
 
 
 # the process ------------------------------------------------------------------------------------------
