@@ -10,12 +10,11 @@ restart from an older checkpoint: a rewind gives the samples back, even those th
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,48 +26,6 @@ if TYPE_CHECKING:
     from tunegym.dataplane.ledger.partition import Partition
 
 CONSUMED, ORPHANED, LOST = "consumed", "orphaned", "lost"
-_SLACK = 1024
-
-
-class Timers:
-    """Deadlines by key. Those that were cancelled or moved are skipped when they come up."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, Any]] = []
-        self._times: dict[Any, float] = {}
-
-    def set(self, key: Hashable, time: float) -> None:
-        """Set or move a deadline. One that never comes is removed."""
-        if time == math.inf:
-            self.cancel(key)
-            return
-        self._times[key] = time
-        heapq.heappush(self._heap, (time, key))
-        if len(self._heap) > 2 * len(self._times) + _SLACK:
-            self._heap = [(time, key) for key, time in self._times.items()]
-            heapq.heapify(self._heap)
-
-    def cancel(self, key: Hashable) -> None:
-        """Remove a deadline, if it is set."""
-        self._times.pop(key, None)
-
-    def get(self, key: Hashable) -> float:
-        """The deadline of a key."""
-        return self._times.get(key, math.inf)
-
-    def next(self) -> float:
-        """The earliest deadline."""
-        while self._heap and self._times.get(self._heap[0][1]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else math.inf
-
-    def due(self, now: float) -> list[Any]:
-        """Remove and return the keys whose time is over, the earliest first."""
-        found: list[Any] = []
-        while self.next() <= now:
-            found.append(heapq.heappop(self._heap)[1])
-            del self._times[found[-1]]
-        return found
 
 
 def ends(now: float, lease_s: float | None) -> float:
@@ -89,16 +46,25 @@ class Lease:
 
 
 class Leases:
-    """The open leases of a partition."""
+    """The open leases of a partition.
+
+    Attributes:
+        expires: when those end by themselves that have such a time.
+    """
 
     def __init__(self) -> None:
         self.known: dict[int, Lease] = {}
-        self.timers = Timers()
+        self.expires: dict[int, float] = {}
 
     def add(self, lease: Lease, expires: float) -> None:
         """Record a new lease."""
         self.known[lease.number] = lease
-        self.timers.set(lease.number, expires)
+        self._set(lease.number, expires)
+
+    def _set(self, number: int, expires: float) -> None:
+        self.expires.pop(number, None)
+        if expires < math.inf:
+            self.expires[number] = expires
 
     def settle(self, numbers: np.ndarray) -> None:
         """One sample less for each of these numbers. A lease with no sample left ends."""
@@ -106,22 +72,22 @@ class Leases:
             lease = self.known[number]
             lease.left -= count
             if not lease.left:
-                self.remove(lease)
-
-    def remove(self, lease: Lease) -> None:
-        """End a lease."""
-        del self.known[lease.number]
-        self.timers.cancel(lease.number)
+                del self.known[number]
+                self.expires.pop(number, None)
 
     def extend(self, numbers: Iterable[int], expires: float) -> None:
         """Move the ends of these leases to ``expires``, never to an earlier time."""
         for number in numbers:
-            if self.timers.get(number) < expires:
-                self.timers.set(number, expires)
+            if self.expires.get(number, math.inf) < expires:
+                self._set(number, expires)
+
+    def next_end(self) -> float:
+        """When the next lease is over."""
+        return min(self.expires.values(), default=math.inf)
 
     def over(self, now: float) -> list[Lease]:
-        """The leases whose time is over, the oldest first. Remove them afterwards."""
-        return [self.known[number] for number in sorted(self.timers.due(now))]
+        """The leases whose time is over, the oldest first."""
+        return [self.known[number] for number, end in sorted(self.expires.items()) if end <= now]
 
 
 class Versions:

@@ -270,7 +270,7 @@ class Ledger:
 
     def next_deadline(self) -> float:
         """When ``expire`` should be called next."""
-        ends = (min(one.leases.timers.next(), one.waiters.timers.next()) for one in self.partitions.values())
+        ends = (min(one.leases.next_end(), one.waiters.next_deadline()) for one in self.partitions.values())
         return min(ends, default=math.inf)
 
     def owner_gone(self, owner: str, now: float) -> int:
@@ -378,7 +378,7 @@ class Ledger:
 
     def _wait(self, partition: Partition, request: Put | Claim, deadline: float | None) -> Waiter:
         self._waiter += 1
-        return partition.waiters.add(Waiter(self._waiter, request, deadline))
+        return partition.waiters.add(Waiter(self._waiter, request, math.inf if deadline is None else deadline))
 
     def _answer(self, waiter: Waiter, outcome: Grant | DataPlaneError | None) -> None:
         waiter.outcome, waiter.settled = outcome, True

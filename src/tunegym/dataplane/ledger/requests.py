@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tunegym.dataplane.errors import DataPlaneError
-from tunegym.dataplane.ledger.leases import Timers
 from tunegym.dataplane.model import TagColumn
 from tunegym.dataplane.predicate import Order, Predicate
 
@@ -67,7 +67,7 @@ class Waiter:
 
     number: int
     request: Put | Claim
-    deadline: float | None  # when it times out; None for never
+    deadline: float  # when it times out
     outcome: Grant | DataPlaneError | None = None  # its result, once ``settled``
     settled: bool = False
 
@@ -81,7 +81,6 @@ class Waiters:
 
     def __init__(self) -> None:
         self._all: dict[int, Waiter] = {}
-        self.timers = Timers()
 
     def __iter__(self) -> Iterator[Waiter]:
         return iter(list(self._all.values()))
@@ -93,22 +92,23 @@ class Waiters:
     def add(self, waiter: Waiter) -> Waiter:
         """Join the line."""
         self._all[waiter.number] = waiter
-        if waiter.deadline is not None:
-            self.timers.set(waiter.number, waiter.deadline)
         return waiter
 
     def remove(self, waiter: Waiter) -> bool:
         """Leave the line. Returns whether the request was waiting."""
-        self.timers.cancel(waiter.number)
         return self._all.pop(waiter.number, None) is not None
 
     def behind(self, request: Put | Claim) -> bool:
         """Whether another request waits in the line of a new one."""
         return any(_line(one.request, one.number) == _line(request) for one in self._all.values())
 
+    def next_deadline(self) -> float:
+        """When the next request times out."""
+        return min((one.deadline for one in self._all.values()), default=math.inf)
+
     def overdue(self, now: float) -> list[Waiter]:
         """Remove and return the requests that have timed out."""
-        late = [self._all[number] for number in self.timers.due(now)]
+        late = sorted((one for one in self if one.deadline <= now), key=lambda one: one.deadline)
         for waiter in late:
             self.remove(waiter)
         return late

@@ -97,7 +97,7 @@ def _save_partition(partition: Partition) -> dict[str, Any]:
         ],
         "queues": [[[mask, one.units()] for mask, one in queues.items()] for queues in partition.queues.by_task],
         "leases": [[one.number, one.task, one.owner, one.rows, one.left, one.since] for one in leases.known.values()],
-        "expires": [leases.timers.get(number) for number in leases.known],
+        "expires": [leases.expires.get(number) for number in leases.known],
         "committed": partition.versions.committed,
         "uncovered": [[[one, rows] for one, rows in some.items()] for some in partition.versions.uncovered],
     }
