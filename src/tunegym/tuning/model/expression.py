@@ -1,15 +1,14 @@
 """Constraints: which parameters may be tried. As an expression, or as a user's function.
 
-Expressions are a small part of Python's, without Python's ``eval``: parsed once into closures. Names are resolved while
-parsing, so an evaluation can reach nothing but the parameters' values: there is no attribute access, no subscript, and
-no call but a short list.
+Expressions are a small part of Python's syntax, compiled once. Every name becomes a look-up of a parameter, so an
+evaluation can reach nothing but the parameters' values: there is no attribute access, no subscript, and no call but a
+short list.
 """
 
 from __future__ import annotations
 
 import ast
 import math
-import operator
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -26,16 +25,7 @@ Run: TypeAlias = Callable[[Mapping[str, Any]], Any]
 
 _NUMBERS = frozenset({int, float})  # by exact type: bool is an int to Python, and no number to us
 _LITERALS = {"true": True, "false": False}
-_ARITHMETIC: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
-    ast.Div: ("/", operator.truediv), ast.FloorDiv: ("//", operator.floordiv), ast.Mod: ("%", operator.mod),
-}  # fmt: skip
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt,
-    ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
-    ast.In: lambda item, items: item in items,
-    ast.NotIn: lambda item, items: item not in items,
-}  # fmt: skip
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 _SHORTER = 'split it in several constraints, or write a function: "module:function"'
 _ALLOWED = "numbers, strings, true, false, parameters, + - * / // %, == <, in [..], and, or, not, if else"
 
@@ -78,11 +68,12 @@ def parse(text: str, names: Collection[str]) -> Constraint:
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"is too long ({len(text)} characters, at most {MAX_LENGTH})", hint=_SHORTER)
     body = _syntax(text)
-    compiler = _Compiler(frozenset(names))
-    run = compiler.compile(body, 0)
+    checker = _Checker(frozenset(names))
+    tree = ast.fix_missing_locations(ast.Expression(checker.visit(body)))
     if _is_value(body):
         raise ExpressionError("is a value, not a condition", hint="compare it with something: a + b <= 8")
-    return Constraint(text, lambda parameters: bool(run(parameters)), tuple(compiler.used))
+    code = compile(tree, "constraint", "eval")
+    return Constraint(text, lambda parameters: bool(eval(code, _GLOBALS, {_PARAMETERS: parameters})), (*checker.used,))
 
 
 def _is_value(node: ast.expr) -> bool:
@@ -126,103 +117,91 @@ def _forbid(what: str, hint: str = f"allowed: {_ALLOWED}") -> NoReturn:
     raise ExpressionError(f"{what} is not allowed", hint=hint)
 
 
-class _Compiler:
-    """Turns a syntax tree into closures and notes the parameters it meets."""
+class _Checker(ast.NodeTransformer):
+    """Refuses what is no part of our expressions. Names become look-ups, and operands of arithmetic must be numbers."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self.names = names
         self.used: dict[str, None] = {}
+        self._depth = 0
 
-    def compile(self, node: ast.expr, depth: int) -> Run:
-        if depth > MAX_DEPTH:
+    def visit(self, node: ast.AST) -> Any:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
             raise _too_deep()
-        match node:
-            case ast.Constant(value=bool() | int() | float() | str() as value):
-                return lambda _: value
-            case ast.Name() | ast.Attribute():
-                return self._name(node)
-            case ast.BinOp(left, op, right):
-                return self._arithmetic(op, self.compile(left, depth + 1), self.compile(right, depth + 1))
-            case ast.UnaryOp(op, operand):
-                return self._unary(op, self.compile(operand, depth + 1))
-            case ast.BoolOp(op, values):
-                return _junction(op, [self.compile(value, depth + 1) for value in values])
-            case ast.Compare():
-                return self._comparison(node, depth)
-            case ast.IfExp(test, then, otherwise):
-                check, yes, no = (self.compile(part, depth + 1) for part in (test, then, otherwise))
-                return lambda parameters: yes(parameters) if check(parameters) else no(parameters)
-            case ast.Call():
-                return self._call(node, depth)
-            case ast.List() | ast.Tuple():
-                _forbid("a list outside of in", "write: x in [1, 2]")
-        _forbid(_KINDS.get(type(node), type(node).__name__))
+        found = super().visit(node)
+        self._depth -= 1
+        return found
 
-    def _name(self, node: ast.Name | ast.Attribute) -> Run:
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        if not isinstance(node, ast.BoolOp | ast.boolop | ast.IfExp):
+            _forbid(_KINDS.get(type(node), type(node).__name__))
+        return super().generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if not isinstance(node.value, bool | int | float | str):
+            _forbid(_KINDS[ast.Constant])
+        return node
+
+    def visit_Name(self, node: ast.Name | ast.Attribute) -> ast.expr:
         address = _dotted(node)
         if address is None:
             _forbid("attribute access")
         if address in _LITERALS:
-            value = _LITERALS[address]
-            return lambda _: value
+            return ast.Constant(_LITERALS[address])
         if address not in self.names:
             exists = ", ".join(sorted(self.names)) or "none"
             hint = did_you_mean(address, self.names, f"there is: {exists}")
             raise ExpressionError(f"there is no parameter {address!r}", hint=hint)
         self.used.setdefault(address)
-        return operator.itemgetter(address)
+        return ast.Subscript(ast.Name(_PARAMETERS, ast.Load()), ast.Constant(address), ast.Load())
 
-    def _arithmetic(self, op: ast.operator, left: Run, right: Run) -> Run:
-        if type(op) not in _ARITHMETIC:
-            _forbid(_KINDS.get(type(op), type(op).__name__))
-        sign, apply = _ARITHMETIC[type(op)]
+    visit_Attribute = visit_Name  # noqa: N815 - as ``ast`` names it
 
-        def run(parameters: Mapping[str, Any]) -> Any:
-            x, y = left(parameters), right(parameters)
-            if type(x) in _NUMBERS and type(y) in _NUMBERS:
-                return apply(x, y)
-            raise TypeError(f"{x!r} {sign} {y!r}: arithmetic is for numbers")
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        if not isinstance(node.op, _OPERATORS):
+            _forbid(_KINDS.get(type(node.op), type(node.op).__name__))
+        return ast.BinOp(self._number(node.left), node.op, self._number(node.right))
 
-        return run
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        if isinstance(node.op, ast.Invert):
+            _forbid("~")
+        checked = self.visit if isinstance(node.op, ast.Not) else self._number
+        return ast.UnaryOp(node.op, checked(node.operand))
 
-    def _unary(self, op: ast.unaryop, operand: Run) -> Run:
-        if isinstance(op, ast.Not):
-            return lambda parameters: not operand(parameters)
-        if isinstance(op, ast.USub):
-            return lambda parameters: -_number(operand(parameters))
-        if isinstance(op, ast.UAdd):
-            return lambda parameters: _number(operand(parameters))
-        _forbid("~")
-
-    def _comparison(self, node: ast.Compare, depth: int) -> Run:
-        runs = [self.compile(node.left, depth + 1)]
-        compares: list[Callable[[Any, Any], bool]] = []
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        operands = [self.visit(node.left)]
         for op, right in zip(node.ops, node.comparators, strict=True):
+            if isinstance(op, ast.Is | ast.IsNot):
+                _forbid("is", "compare with ==")
             if isinstance(op, ast.In | ast.NotIn):
                 if not isinstance(right, ast.List | ast.Tuple):
                     _forbid("in without a list on its right", "write: x in [1, 2]")
-                items = [self.compile(item, depth + 1) for item in right.elts]
-                runs.append(lambda parameters, items=items: [item(parameters) for item in items])
+                operands.append(ast.List([self.visit(item) for item in right.elts], ast.Load()))
             else:
-                runs.append(self.compile(right, depth + 1))
-            if type(op) not in _COMPARISONS:
-                _forbid("is", "compare with ==")
-            compares.append(_COMPARISONS[type(op)])
-        return _compared(runs, compares)
+                operands.append(self.visit(right))
+        return ast.Compare(operands[0], node.ops, operands[1:])
 
-    def _call(self, node: ast.Call, depth: int) -> Run:
+    def visit_List(self, node: ast.List | ast.Tuple) -> ast.expr:
+        _forbid("a list outside of in", "write: x in [1, 2]")
+
+    visit_Tuple = visit_List  # noqa: N815
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in _FUNCTIONS:
             shown = f"calling {ast.unparse(node.func)[:60]}"
             _forbid(shown, f"functions that may be called: {', '.join(_FUNCTIONS)}")
         if node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
             _forbid(f"a keyword or starred argument of {name}")
-        function, least, most = _FUNCTIONS[name]
+        _, least, most = _FUNCTIONS[name]
         if not least <= len(node.args) <= most:
             wants = "one argument" if most == 1 else "at least two arguments"
             raise ExpressionError(f"{name} takes {wants}, not {len(node.args)}")
-        arguments = [self.compile(argument, depth + 1) for argument in node.args]
-        return lambda parameters: function(*[_number(argument(parameters)) for argument in arguments])
+        return ast.Call(node.func, [self._number(argument) for argument in node.args], [])
+
+    def _number(self, node: ast.expr) -> ast.expr:
+        return ast.Call(ast.Name(_number.__name__, ast.Load()), [self.visit(node)], [])
 
 
 def _dotted(node: ast.expr) -> str | None:
@@ -239,36 +218,6 @@ def _number(value: Any) -> Any:
     raise TypeError(f"{value!r} is not a number")
 
 
-def _junction(op: ast.boolop, runs: list[Run]) -> Run:
-    """``and`` or ``or``, with Python's short circuit and Python's value."""
-    stops_at = isinstance(op, ast.Or)
-    *first, last = runs
-
-    def run(parameters: Mapping[str, Any]) -> Any:
-        for operand in first:
-            value = operand(parameters)
-            if bool(value) is stops_at:
-                return value
-        return last(parameters)
-
-    return run
-
-
-def _compared(runs: list[Run], compares: list[Callable[[Any, Any], bool]]) -> Run:
-    first, pairs = runs[0], list(zip(compares, runs[1:], strict=True))
-
-    def run(parameters: Mapping[str, Any]) -> bool:
-        left = first(parameters)
-        for compare, operand in pairs:
-            right = operand(parameters)
-            if not compare(left, right):
-                return False
-            left = right
-        return True
-
-    return run
-
-
 def _log2(value: float) -> float:
     if value <= 0:
         raise ArithmeticError(f"log2 of {value!r}")
@@ -282,6 +231,8 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {
     "log2": (_log2, 1, 1),
     "ceil": (math.ceil, 1, 1),
 }
+_PARAMETERS = "parameters"
+_GLOBALS = {"__builtins__": {}, "_number": _number, **{name: function for name, (function, *_) in _FUNCTIONS.items()}}
 _KINDS: dict[type[ast.AST], str] = {
     ast.Pow: "**", ast.LShift: "<<", ast.RShift: ">>", ast.BitOr: "|", ast.BitAnd: "&", ast.BitXor: "^",
     ast.MatMult: "@", ast.Subscript: "a subscript", ast.Lambda: "lambda", ast.NamedExpr: ":=",
