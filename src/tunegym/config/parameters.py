@@ -9,15 +9,13 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
 from tunegym.config.problems import Components, Findings, kind, known, listed, shown
 from tunegym.config.schema import LIVE_KEYS, ChoiceTable, EnvParamTable, ExperimentTable, RangeTable, checked
 from tunegym.core.errors import ObservationError
 from tunegym.core.text import did_you_mean
-from tunegym.tuning.model.space import Choice, EnvParam, Knob, Range
-from tunegym.tuning.model.trial import Observation
+from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Range
 from tunegym.tuning.model.values import INT64, Scalar, counted, storable
 
 EXPERIMENT_KEYS = frozenset(ExperimentTable.model_fields) - {"name", "workload", "metrics", *LIVE_KEYS}
@@ -382,21 +380,16 @@ def _check_weights(weights: list[float], domain: Knob, findings: Findings) -> No
 
 def _try_encoding(name: str, domain: Knob, catalog: Components, findings: Findings) -> None:
     """Let an encoding show what will be drawn, and refuse it if that fails."""
-    from tunegym.tuning.envs.structure import Structure
+    from tunegym.tuning.envs.structure import ContextLeaves
 
     factory = known(catalog, "encodings", name, findings)
     if factory is None:
         return
     try:
-        encoding = factory(domain)
-        leaf: Any = SimpleNamespace(
-            structured_observation_descriptors=lambda: {"value": encoding.descriptor()},
-            encode_observation=lambda observation: {"value": encoding.encode(observation.context["value"])},
-        )
-        structure = Structure(leaf)
+        leaves = ContextLeaves(EnvParams({"value": EnvParam(domain, encoding=name)}), lambda _: factory)
         values = domain.values if isinstance(domain, Choice) else (domain.low, domain.at_position(0.5), domain.high)
         for value in values:
-            structure.encode(Observation(0, {"value": value}))
+            leaves.encode({"value": value})
     except ObservationError as error:
         reason = error.message.replace("leaf value: ", "")
     except Exception as error:  # a user's class
