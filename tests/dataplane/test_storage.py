@@ -303,7 +303,7 @@ def test_a_segment_swept_before_it_is_locked(
     ("at", "content", "message"),
     [
         (0, b"something else", "is not a segment"),
-        (16, b"\x07\0\0\0", "has format 7"),
+        (16, b"\x07\0\0\0", "is not a segment"),
         (64, b"something else", "is damaged at 64"),
         (100, b"[[[[", "is damaged at 64"),
         *((size, None, "cut short") for size in (0, 10, 64, 100, MB // 2)),
@@ -314,7 +314,7 @@ def test_damaged_and_cut_segments_are_refused(
 ) -> None:
     first, second = put(storage, usage, 1), put(storage, usage, 2)
     path = folder / first["segment"]
-    if mapped and message not in ("is not a segment", "has format 7"):  # the head is read once
+    if mapped and message != "is not a segment":  # the head is read once
         assert value(storage, second) == 2
     with path.open("r+b") as file:
         if content is None:

@@ -25,7 +25,6 @@ from tunegym.dataplane.ledger.queues import Group
 from tunegym.dataplane.ledger.samples import ACKED, Block, Samples, objects
 from tunegym.dataplane.model import PartitionSpec
 
-FORMAT = 5
 _LARGEST = 1 << 48
 _PLAIN = ("epoch", "sealed", "claimed", "redelivered", "gone", "shapes")
 
@@ -33,7 +32,6 @@ _PLAIN = ("epoch", "sealed", "claimed", "redelivered", "gone", "shapes")
 def snapshot(ledger: Ledger) -> bytes:
     """The ledger as bytes."""
     header = {
-        "format": FORMAT,
         "lease": ledger.lease,
         "freed": list(ledger.freed),
         "partitions": [_save_partition(partition) for partition in ledger.partitions.values()],
@@ -43,12 +41,10 @@ def snapshot(ledger: Ledger) -> bytes:
 
 
 def restore(data: bytes) -> Ledger:
-    """The ledger of a snapshot. Raises ``StorageError`` if the bytes are no snapshot, or of another format."""
+    """The ledger of a snapshot. Raises ``StorageError`` if the bytes are none."""
     try:
         text, columns = wire.decode(data, _LARGEST)
         header = orjson.loads(text)
-        if header["format"] != FORMAT:
-            raise ValueError(f"it is of format {header['format']!r}, not {FORMAT}")
         ledger = Ledger(header["lease"])
         ledger.freed += header["freed"]
         for plain, own in zip(header["partitions"], columns, strict=True):
@@ -57,10 +53,8 @@ def restore(data: bytes) -> Ledger:
             _load_partition(partition, plain)
             ledger.partitions[partition.spec.partition_id] = partition
     except (wire.WireError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise StorageError(
-            f"the ledger's snapshot can't be read: {error}",
-            hint="it is damaged, or of an older version: use the version that wrote it, or start with an empty folder",
-        ) from error
+        what = f"the ledger's snapshot can't be read: {error}"
+        raise StorageError(what, hint="it is damaged: start with an empty folder") from error
     return ledger
 
 

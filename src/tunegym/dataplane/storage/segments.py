@@ -63,12 +63,8 @@ def check_head(content: bytes, path: Path) -> None:
     if len(content) < _HEAD.size:
         raise StorageError(f"{path} is cut short", hint=_DAMAGED)
     magic, version = _HEAD.unpack_from(content)
-    if magic != _MAGIC:
+    if magic != _MAGIC or version != VERSION:
         raise StorageError(f"{path} is not a segment", hint=_DAMAGED)
-    if version != VERSION:
-        raise StorageError(
-            f"{path} has format {version}, this tunegym knows {VERSION}", hint="use the version that wrote it"
-        )
 
 
 def block_head(partition_id: str, columns: Mapping[str, Column]) -> tuple[bytes, int]:
