@@ -8,8 +8,9 @@ from itertools import count
 
 import pytest
 
-from tunegym.asyncrl.admission import Gate, versions_of
+from tunegym.asyncrl.admission import Gate
 from tunegym.dataplane import BatchMeta, StalenessPolicy
+from tunegym.dataplane.staleness import versions_of
 
 
 def batch(version: int, *ids: str) -> BatchMeta:

@@ -141,8 +141,3 @@ class RemoteGate:
 
 def _samples(versions: Mapping[str, int]) -> BatchMeta:
     return BatchMeta("", tuple(versions), (), tags=tuple({WEIGHT_VERSION: one} for one in versions.values()))
-
-
-def versions_of(meta: BatchMeta) -> Counter[int]:
-    """How many samples of a batch each version of the weights produced."""
-    return Counter(int(version) for version in meta.tag(WEIGHT_VERSION))

@@ -32,7 +32,7 @@ import torch
 from gymnasium import spaces
 
 from tunegym import dataplane
-from tunegym.asyncrl.admission import Gate, versions_of
+from tunegym.asyncrl.admission import Gate
 from tunegym.asyncrl.collector import FIELDS
 from tunegym.asyncrl.lanes import Collectors, LiveLanes, TrialLanes
 from tunegym.asyncrl.policy import ActorCritic
@@ -42,6 +42,7 @@ from tunegym.core.errors import BudgetError, ServerLostError
 from tunegym.dataplane import BatchMeta, DataPlaneClient
 from tunegym.dataplane.errors import ClaimTimeoutError, LeaseLostError, SampleError
 from tunegym.dataplane.model import WEIGHT_VERSION
+from tunegym.dataplane.staleness import versions_of
 from tunegym.dataplane.storage import BlockGoneError
 from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.live_learner import DIVERGED, HORIZON, LINES, Draws, LiveTraining

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,7 +168,7 @@ class Admission:
             TagError: a sample has no version.
             SampleError: more samples of a version than were started.
         """
-        found = _versions([meta])
+        found = versions_of(meta)
         self._started = _without(self._started, found)
         self._ready += found
 
@@ -178,7 +178,7 @@ class Admission:
 
     def found(self, meta: BatchMeta) -> None:
         """Samples that are not outstanding are there all the same, such as those that were abandoned too early."""
-        self._ready += _versions([meta])
+        self._ready += versions_of(meta)
 
     def drop(self, meta: BatchMeta) -> None:
         """Samples were dropped; others may be started in their place before the next version.
@@ -187,7 +187,7 @@ class Admission:
             TagError: a sample has no version.
             SampleError: more samples of a version than are outstanding.
         """
-        self._gone(_versions([meta]))
+        self._gone(versions_of(meta))
 
     def advance(self, version: int, *settled: BatchMeta) -> None:
         """The trainer produced a newer version from these samples (trained, or dropped without replacement).
@@ -206,7 +206,7 @@ class Admission:
                 f"{count} samples for {steps} versions, but the policy says {self.policy.batch_size} per version",
                 hint="claim replacements for dropped samples, or use a policy with a smaller batch_size",
             )
-        self._gone(_versions(settled))
+        self._gone(versions_of(*settled))
         self.current_version = int(version)
 
     def _gone(self, gone: Counter[int]) -> None:
@@ -224,5 +224,6 @@ def _without(there: Counter[int], gone: Counter[int]) -> Counter[int]:
     return there - gone
 
 
-def _versions(metas: Sequence[BatchMeta]) -> Counter[int]:
+def versions_of(*metas: BatchMeta) -> Counter[int]:
+    """How many samples of some batches each version of the weights produced."""
     return Counter(int(version) for meta in metas for version in meta.tag(WEIGHT_VERSION))
