@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from tunegym.tuning.model.scenario import Objective
-from tunegym.tuning.rewards import LIMIT_COST, ByName, FromObjectives, RewardError, identity, inverse, negative
+from tunegym.tuning.rewards import LIMIT_COST, FromObjectives, RewardError, identity, inverse, negative
 
 
 @pytest.mark.parametrize(("make", "expected"), [(identity, 4.0), (negative, -4.0), (inverse, 0.25)])
@@ -20,21 +18,6 @@ def test_of_the_first_metric(make: Callable[..., Callable[..., float]], expected
 def test_inverse_of_zero(value: float, message: str) -> None:
     with pytest.raises(RewardError, match=message):
         inverse(["latency"])({"latency": value})
-
-
-def test_function_of_the_metrics() -> None:
-    reward = ByName("m:f", lambda metrics: metrics["a"] - 2 * metrics["b"])
-    assert reward({"a": 5.0, "b": 1.0}) == 3.0
-    with pytest.raises(RewardError, match="m:f raised KeyError: 'b'"):
-        reward({"a": 1.0})
-    assert ByName("m:f", lambda _: np.float32(1.5))({}) == 1.5
-    assert type(ByName("m:f", lambda _: 3)({})) is float
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None, "much", [1]])
-def test_function_without_a_finite_value(value: object) -> None:
-    with pytest.raises(RewardError, match=r"m:f (gave|raised)"):
-        ByName("m:f", lambda _: value)({})
 
 
 def test_objectives_are_weighed_in_units_of_the_first_measurement() -> None:

@@ -16,7 +16,7 @@ from tunegym.core.text import error_text
 from tunegym.tuning.agents.base import RunOnce, driver
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, Scenario
 from tunegym.tuning.ports import Agent, ClusterRunner, Pruner, Reward, Runner, Workload
-from tunegym.tuning.rewards import ByName, FromObjectives
+from tunegym.tuning.rewards import FromObjectives
 from tunegym.tuning.stores.records import Head, SessionRecord
 
 BUILT_IN: dict[str, dict[str, str]] = {
@@ -161,7 +161,7 @@ def build_reward(scenario: Scenario, experiment: Experiment) -> Reward:
     if is_reference(experiment.reward):
         function = resolve(experiment.reward, (str(scenario.scenario_dir),))
         named = [*experiment.agent_metrics, *(spec.name for spec in experiment.metrics), *BUILTIN_METRICS]
-        return ByName(experiment.reward, callable_by_name(function, list(dict.fromkeys(named))))
+        return callable_by_name(function, list(dict.fromkeys(named)))
     return Catalog().at(scenario.scenario_dir).get("rewards", experiment.reward)(experiment.agent_metrics)
 
 

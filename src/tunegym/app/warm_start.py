@@ -12,7 +12,8 @@ from typing import Any
 
 from tunegym.app.report import scenario_of
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.scenario import Experiment
+from tunegym.tuning.envs.score import TrialScore
+from tunegym.tuning.model.scenario import Experiment, Penalties
 from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.trial import Cancelled, Measured, Trial
 from tunegym.tuning.model.values import Scalar, counted, exact_key, spelled
@@ -41,14 +42,14 @@ def warm_trials(folder: Path, experiment: Experiment, reward: Reward) -> list[Tr
         StoreError: the folder holds no run, or none of its experiments is meant.
     """
     results = find_source(folder, experiment)
-    fixed = _fixed(results)
+    fixed, score = _fixed(results), TrialScore(reward, Penalties(), experiment.reward)
     taken: list[Trial] = []
     mapped = 0
     unfit: Counter[str] = Counter()
     for trial in results.trials:
         try:
             action, context = _mapped({**fixed, **trial.action, **trial.context}, trial, experiment)
-            taken.append(_scored(replace(trial, action=action, context=context), experiment, reward))
+            taken.append(_scored(replace(trial, action=action, context=context), experiment, score))
         except UnfitTrialError as error:
             unfit[str(error)] += 1
         else:
@@ -161,7 +162,7 @@ def _equal(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
-def _scored(trial: Trial, experiment: Experiment, reward: Reward) -> Trial:
+def _scored(trial: Trial, experiment: Experiment, score: TrialScore) -> Trial:
     """With the reward that the measurement has here."""
     if not isinstance(trial.outcome, Measured):
         return trial
@@ -169,12 +170,7 @@ def _scored(trial: Trial, experiment: Experiment, reward: Reward) -> Trial:
     for objective in experiment.objectives:
         if objective.metric not in metrics:
             raise UnfitTrialError(f"metric {objective.metric} was not measured")
-    try:
-        remember = getattr(reward, "remember", None)
-        if remember is not None:
-            remember(metrics)
-        return replace(trial, reward=float(reward(metrics)))
-    except KeyError as error:
-        raise UnfitTrialError(f"metric {error.args[0]} was not measured") from None
-    except Exception as error:  # a user's function
-        raise UnfitTrialError(f"it can't be scored: {error}") from error
+    outcome, reward = score.score(trial.outcome)
+    if not isinstance(outcome, Measured):
+        raise UnfitTrialError(f"it can't be scored: {outcome.reason}")
+    return replace(trial, reward=reward)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from tunegym.tuning.model.scenario import Experiment, Objective
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
@@ -179,11 +179,8 @@ class ClusterRunner(Runner, Protocol):
         """What keeps jobs from running now, such as a controller that doesn't answer; empty if nothing does."""
 
 
-class Reward(Protocol):
-    """Named metrics to one number; raises to refuse them."""
-
-    def __call__(self, metrics: Metrics) -> float:
-        """The reward of a measurement's mean metrics; larger is better."""
+Reward: TypeAlias = Callable[[Metrics], float]
+"""From a measurement's mean metrics to one number, larger is better; raises to refuse them."""
 
 
 class Pruner(Protocol):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from tunegym.tuning.model.scenario import Objective, aims, violation
 from tunegym.tuning.model.values import Metrics
@@ -69,24 +68,6 @@ class FromObjectives:
         total = math.fsum(objective.weight for objective in self._aims)
         shares = (one.weight * one.value(metrics) / self._units.get(one.metric, 1.0) for one in self._aims)
         return math.fsum(shares) / total - cost
-
-
-class ByName:
-    """A user's own function of the metrics."""
-
-    def __init__(self, name: str, function: Callable[[Mapping[str, Any]], Any]) -> None:
-        self._name = name
-        self._function = function
-
-    def __call__(self, metrics: Metrics) -> float:
-        """Return the function's value; an exception, or a value that isn't finite, fails the trial."""
-        try:
-            value = float(self._function(metrics))
-        except (Exception, SystemExit) as error:
-            raise RewardError(f"reward {self._name} raised {type(error).__name__}: {error}") from error
-        if not math.isfinite(value):
-            raise RewardError(f"reward {self._name} gave {value}")
-        return value
 
 
 def identity(metrics: Sequence[str]) -> Reward:

@@ -13,7 +13,7 @@ from tunegym.tuning.envs.trials import measure as prune
 from tunegym.tuning.model.space import Choice, EnvParam
 from tunegym.tuning.model.trial import Measured, Pruned
 from tunegym.tuning.pruners.median import MedianConfig, MedianPruner
-from tunegym.tuning.rewards import ByName, identity, negative
+from tunegym.tuning.rewards import identity, negative
 
 Benches = Callable[..., Any]
 Curve = Sequence[tuple[int, float]]
@@ -104,8 +104,8 @@ def test_only_the_first_repeat_is_judged(bench: Benches) -> None:
 def test_reward_of_two_metrics_prunes_nothing(bench: Benches, caplog: pytest.LogCaptureFixture) -> None:
     """One warning, however many values."""
 
-    def wants_two(_: Any) -> ByName:
-        return ByName("f", lambda metrics: metrics["m"] + metrics["other"])
+    def wants_two(_: Any) -> Any:
+        return lambda metrics: metrics["m"] + metrics["other"]
 
     def function(x: int, report: Any) -> dict[str, float]:
         return {**climb(x, report), "other": 1.0}
@@ -114,7 +114,7 @@ def test_reward_of_two_metrics_prunes_nothing(bench: Benches, caplog: pytest.Log
     with caplog.at_level(logging.WARNING):
         assert [one.step(x=x).status for x in (0, 1)] == ["measured"] * 2
     assert [record.getMessage() for record in caplog.records] == [
-        "a reported value can't be judged, so its trial isn't pruned there: reward f raised KeyError: 'other'"
+        "a reported value can't be judged, so its trial isn't pruned there: reward identity raised KeyError: 'other'"
     ]
     assert one.trials()[0].reports == ((1, 0.0), (2, -1.0), (3, -2.0))
 

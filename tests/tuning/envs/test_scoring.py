@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tunegym.core.randomness import unit
@@ -96,9 +98,12 @@ def test_attractive_penalty_warns_once(caplog: pytest.LogCaptureFixture) -> None
 @pytest.mark.parametrize(
     ("reward", "reason"),
     [
-        (lambda metrics: metrics["nothing"], "the reward raised KeyError: 'nothing'"),
-        (lambda metrics: math.nan, "the reward is nan"),
-        (lambda metrics: None, "the reward raised TypeError"),
+        (lambda metrics: metrics["nothing"], "reward identity raised KeyError: 'nothing'"),
+        (lambda metrics: math.nan, "reward identity gave nan"),
+        (lambda metrics: -math.inf, "reward identity gave -inf"),
+        (lambda metrics: None, "reward identity raised TypeError"),
+        (lambda metrics: "much", "reward identity raised ValueError"),
+        (lambda metrics: sys.exit(3), "reward identity raised SystemExit: 3"),
     ],
 )
 def test_failing_reward_fails_the_trial(bench: Benches, reward: Any, reason: str) -> None:
@@ -107,3 +112,8 @@ def test_failing_reward_fails_the_trial(bench: Benches, reward: Any, reason: str
     assert trial.status == "failed"
     assert trial.reason.startswith(reason)
     assert math.isfinite(trial.reward)
+
+
+def test_a_reward_is_a_float(bench: Benches) -> None:
+    trial = bench(lambda x: {"m": 1.0}, reward=lambda _: lambda metrics: np.float32(metrics["m"] + 0.5)).step(x=1)
+    assert (trial.reward, type(trial.reward)) == (1.5, float)

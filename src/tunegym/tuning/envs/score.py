@@ -102,10 +102,11 @@ class RewardScale:
 
 
 class TrialScore:
-    """Turns outcomes of trials into rewards."""
+    """Turns outcomes of trials into rewards; ``name`` is the reward's, for messages."""
 
-    def __init__(self, reward: Reward, penalties: Penalties) -> None:
+    def __init__(self, reward: Reward, penalties: Penalties, name: str | None = None) -> None:
         self._reward = reward
+        self._name = "the reward" if name is None else f"reward {name}"
         self._remember = getattr(reward, "remember", None)
         self._scale = RewardScale(penalties, UNKNOWN_SCALE)
         self._warned = False
@@ -130,10 +131,10 @@ class TrialScore:
             reward = float(self._reward(metrics))
         except RewardError:
             raise
-        except Exception as error:  # a user's reward may raise anything
-            raise RewardError(f"the reward raised {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:  # a user's reward may raise anything
+            raise RewardError(f"{self._name} raised {type(error).__name__}: {error}") from error
         if not math.isfinite(reward):
-            raise RewardError(f"the reward is {reward}")
+            raise RewardError(f"{self._name} gave {reward}")
         return reward
 
     def intermediate(self, metrics: Metrics) -> float | None:
@@ -196,7 +197,7 @@ class StepScore:
         assert self._reward is not None
         try:
             return self._reward(metrics)
-        except Exception as error:  # a user's reward may raise anything
+        except (Exception, SystemExit) as error:  # a user's reward may raise anything
             raise ServerFailure(f"the reward function: {error_text(error)}") from error
 
     def _read(self, info: dict[str, Any]) -> dict[str, float]:

@@ -127,7 +127,7 @@ class TrialEngine:
         self._stopping = stopping
         self._encodings = parts.encodings
         trials = str(parts.folder / "trials")
-        self._score = TrialScore(parts.reward, experiment.penalties)
+        self._score = TrialScore(parts.reward, experiment.penalties, experiment.reward)
         self._prune = PruneWatch(experiment, self._score.intermediate, parts.pruner)
         self._keeper = FolderKeeper(experiment, trials)
         self._cache = MeasurementCache() if experiment.cache else None
