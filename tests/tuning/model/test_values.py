@@ -14,7 +14,17 @@ from tests.strategies import scalars, texts
 
 from tunegym.tuning.model.scenario import Objective, aims, violation
 from tunegym.tuning.model.trial import Measured
-from tunegym.tuning.model.values import counted, exact_key, number, plus_minus, seconds, spelled, storable
+from tunegym.tuning.model.values import (
+    counted,
+    exact_key,
+    number,
+    pairs,
+    plus_minus,
+    rounded,
+    seconds,
+    spelled,
+    storable,
+)
 
 mappings = st.dictionaries(texts, scalars, max_size=4)
 
@@ -54,6 +64,22 @@ def test_numbers_have_one_style() -> None:
     assert [number(123.456, digits) for digits in (2, 3, 6)] == ["123", "123", "123.456"]
     assert [plus_minus(4.75, spread) for spread in (1.26, 123.4, 1e-12)] == ["4.75 ±1.3", "4.75 ±123", "4.75"]
     assert [counted(count, "trial") for count in (0, 1, 2, 1000)] == ["0 trials", "1 trial", "2 trials", "1,000 trials"]
+
+
+def test_values_are_short_where_people_read_them() -> None:
+    """And still of their type: 1, 1.0 and True differ."""
+    given = {
+        "a": 0.1 + 0.2,
+        "b": 0.27571018286789567,
+        "c": 1.0,
+        "d": 1,
+        "e": True,
+        "f": 1234567.25,
+        "g": 2**53,
+        "h": "on",
+    }
+    assert pairs(given) == "a=0.3 b=0.27571 c=1.0 d=1 e=true f=1234567.0 g=9007199254740992 h=on"
+    assert [rounded(one) for one in (1.5e300, -1e-12, 123456789.0, "x")] == [1.5e300, -1e-12, 123456789.0, "x"]
 
 
 # outcomes ---------------------------------------------------------------------------------------------

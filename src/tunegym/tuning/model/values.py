@@ -76,7 +76,7 @@ def _key(key: object) -> str:
 
 def spelled_pairs(values: Mapping[str, Any]) -> str:
     """``load=0.1 net="wifi"``."""
-    return " ".join(f"{escaped(name)}={spelled(value)}" for name, value in values.items())
+    return " ".join(f"{escaped(name)}={spelled(rounded(value))}" for name, value in values.items())
 
 
 def labels(values: Sequence[Scalar]) -> list[str]:
@@ -130,8 +130,13 @@ def pairs(values: Mapping[str, Any]) -> str:
 
 
 def bare(value: Any) -> str:
-    """A string without its quotes where it can be read without them; any other value as TOML spells it."""
-    return value if isinstance(value, str) and value.isprintable() and value.strip() else spelled(value)
+    """A string without its quotes where it can be read without them; any other value as TOML spells it, ``rounded``."""
+    return value if isinstance(value, str) and value.isprintable() and value.strip() else spelled(rounded(value))
+
+
+def rounded(value: Any) -> Any:
+    """A float as people read it, with six significant digits and at least its whole part; any other value unchanged."""
+    return float(f"{value:.{max(6, len(f'{abs(value):.0f}'))}g}") if isinstance(value, float) else value
 
 
 # The password as a URL's grammar has it, else as a database's driver does. Rather too much than too little.
