@@ -108,6 +108,7 @@ def test_a_confirmed_answer_is_the_same_in_every_command(scenario: Scenario, cli
     assert (best["best"]["confirmed"], gain["metric"], gain["percent"]) == (True, "value", pytest.approx(50))
     assert best["baseline"]["settings"] == {"pool": {"size": 2}}
     assert f"e: {sentence}" in ran.stdout
+    assert "best of the search value (min) 2 (pool.size=1)  phase confirm" in ran.stderr
     assert "│ 50 % (50 to 50 %) │" in ran.stdout
     assert f"e: {sentence}" in cli("status", run).stdout
     assert cli("recommend", run).stdout.splitlines()[-1] == sentence
