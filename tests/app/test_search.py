@@ -52,7 +52,7 @@ def test_the_front_is_right_where_it_is_known(tmp_path: Path, sampler: str, step
     assert along[0] < 0.25, "it reaches from the one end"
     assert along[-1] > 0.75, "to the limit"
     document = tomllib.loads((results.folder / "best.toml").read_text())
-    assert {entry["trial"] for entry in document["pareto"]} == {setting.first for setting in results.pareto}
+    assert {entry["settings"]["x"] for entry in document["pareto"]} == {one.action["x"] for one in results.pareto}
     assert document["best"]["trial"] in {entry["trial"] for entry in document["pareto"]}
     assert all("violation" not in entry for entry in document["pareto"])
 

@@ -47,8 +47,10 @@ def test_plus_minus_is_half_of_the_interval(given: Interval | None, shown: str) 
     ],
 )
 def test_how_much_better(percent: Interval | None, shown: str) -> None:
-    assert better(Gain(interval(0.5, 0.1, 0.9), "m" if percent else None, percent)) == shown
-    assert better(None) == ""
+    gain = Gain(interval(0.5, 0.1, 0.9), "m" if percent else None, percent)
+    assert better(gain, "m") == shown
+    assert better(gain, None) == "0.5 (0.1 to 0.9)", "of the reward, where that is no metric: it decides"
+    assert better(None, "m") == ""
 
 
 def evidence(x: int, mean: float, context: Any, gain: float | None) -> Evidence:
@@ -145,8 +147,108 @@ def test_every_place_says_how_much_better(written: Callable[..., RunResults], mo
     assert counts.notes == ("e: x=2: 25 % more.",)
     assert counts.row["best"] == "x=2 y=<b>", "values of several contexts don't compare"
     entry, row = one.compared([one])
-    assert (row["best reward (max)"], row["gain on baseline"]) == ("5 ±0.5", "25 % (22 to 28 %)")
-    assert (entry["best"]["interval"], entry["baseline"]) == ([4.5, 5.5], {"x": 1, "y": "<b>"})
+    assert row["best reward (max)"] == "load=low: 5 ±0.5\nload=high: 5 ±0.5", "of each context, never of all"
+    assert (row["gain on baseline"], entry["baseline"]) == ("25 % (22 to 28 %)", {"x": 1, "y": "<b>"})
+    assert [one["interval"] for one in entry["per_context"]] == [[4.5, 5.5]] * 2
+
+
+def test_no_value_is_a_mean_over_contexts(written: Callable[..., RunResults], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Python, best.toml, ``--json`` and the page alike; gains are within contexts, and stay."""
+    results = written([trial(n, n, float(n)) for n in (1, 2, 3)], goals=GOALS)
+    monkeypatch.setattr("tunegym.tuning.reports.trials.answer", lambda *_: made("low", "high"))
+    one: Any = results.experiments["e"]
+    assert (one.best.reward, one.best.metrics, one.best.gain.percent.mean) == (None, {}, 25.0)
+    assert [found.reward.mean for found in one.best_per_context] == [5.0, 5.0]
+    one.write_best({})
+    document = tomllib.loads((one.folder / "best.toml").read_text())
+    for told in (document["best"], document["baseline"]):
+        assert not {"reward", "interval", "metrics", "intervals", "spread"} & told.keys()
+    assert (document["best"]["gain"]["percent"], document["per_context"][0]["reward"]) == (25.0, 5.0)
+    for told in (one.facts["best"], one.counts().facts["best"], one.compared([one])[0]["best"]):
+        assert (told["reward"], told["interval"], told["metrics"]) == (None, None, {})
+    assert {found["reward"] for found in one.facts["answer"]["overall"]["finalists"]} == {None}
+    monkeypatch.setattr("tunegym.tuning.reports.trials.answer", lambda *_: made("only"))
+    again: Any = written([trial(1, 1, 1.0)], "one", goals=GOALS).experiments["e"]
+    assert again.best.reward.mean == 5.0, "there is one context"
+
+
+@pytest.mark.parametrize(
+    ("phases", "ended", "said"),
+    [
+        (["search", "search"], None, "search not finished, so far: "),
+        (["search", "search", "confirm"], None, "confirmation not finished, so far: "),
+        (["search", "search", "confirm"], "the agent ended", ""),
+    ],
+)
+def test_an_answer_before_the_end(written: Callable[..., RunResults], phases: list[str], ended: Any, said: str) -> None:
+    trials = [trial(n, 1, 1.0, phase=phase) for n, phase in enumerate(phases, 1)]
+    one: Any = written(trials, knobs={"x": {"values": [1, 2]}}, ended=ended).experiments["e"]
+    for told in (one.counts().notes[0], one.summary().lines[0]):
+        assert told.startswith(f"e: {said}x=1")
+    assert one.answer.overall.sentence.startswith(f"{said}x=1")
+
+
+TRADE: dict[str, Any] = {
+    "knobs": {"x": {"low": 0.0, "high": 1.0, "dtype": "float"}},
+    "baseline": {"x": 0.25},
+    "metrics": ["m", "late"],
+    "goals": {"m": "max", "late": "min"},
+}
+AIMS: list[dict[str, Any]] = [
+    {"metric": "m", "goal": "max", "weight": 1.0},
+    {"metric": "late", "goal": "min", "weight": 1.0},
+]
+
+
+def trade(number: int, x: float, phase: str, noise: float = 0.0, context: Any = None) -> Trial:
+    """The more x the more m, and the later."""
+    metrics = {"m": x + noise, "late": x * x + noise}
+    return Trial(number, context or {}, {"x": x}, Measured((metrics,)), x - x * x, 0.1, phase=phase)
+
+
+def test_the_pareto_set_as_it_was_confirmed(written: Callable[..., RunResults]) -> None:
+    """Beside the baseline and with intervals; what only the search measured is said to be so."""
+    searched = [trade(n, n / 8, "search", noise=0.5) for n in range(1, 9)]
+    again = [(x, noise) for noise in (0.0, 0.01, -0.01) for x in (0.5, 1.0, 0.25)]
+    trials = [*searched, *(trade(n, x, "confirm", noise) for n, (x, noise) in enumerate(again, 9))]
+    one: Any = written(trials, objectives=AIMS, **TRADE).experiments["e"]
+    facts = one.facts["pareto"]
+    assert sorted(told["action"]["x"] for told in facts) == [n / 8 for n in range(1, 9)]
+    assert {told["action"]["x"] for told in facts if told["confirmed"]} == {0.25, 0.5, 1.0}
+    by_x = {told["action"]["x"]: told for told in facts}
+    assert by_x[0.5]["metrics"]["m"] == pytest.approx(0.5, abs=0.011), "not 1.0, as the search saw it"
+    assert (by_x[0.5]["gain"]["reward"] > 0, by_x[0.5]["intervals"]["m"] is not None) == (True, True)
+    assert by_x[0.125]["metrics"] == {"m": 0.625, "late": 0.515625}
+    table = one.summary().table
+    assert table.title == "e: Pareto set of 8 settings"
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [row["gain on baseline"] == "not confirmed" for row in rows] == [False] * 3 + [True] * 5
+    assert "baseline" in [row["gain on baseline"] for row in rows[:3]]
+    assert "±" in rows[0]["m (max)"]
+    one.write_best({"fixed": 1})
+    document = tomllib.loads((one.folder / "best.toml").read_text())["pareto"]
+    assert [(told["confirmed"], told["fixed"]) for told in document] == [
+        (told["confirmed"], {"fixed": 1}) for told in facts
+    ]
+
+
+def test_a_pareto_set_over_contexts_has_gains_and_no_values(written: Callable[..., RunResults]) -> None:
+    """Limits are still judged: by the trials in each context."""
+    places = [(n, at, c) for n in range(1, 9) for at, c in enumerate((1, 1, 2, 2))]
+    trials = [trade(4 * n + at - 3, n / 8, "search", context={"c": c}) for n, at, c in places]
+    keys = {**TRADE, "env_params": {"c": {"values": [1, 2]}}}
+    one: Any = written(trials, objectives=AIMS, **keys).experiments["e"]
+    assert {(told["reward"], len(told["metrics"])) for told in one.facts["pareto"]} == {(None, 0)}
+    table = one.summary().table
+    more = len(one.pareto) - 6  # the five best and the baseline are finalists
+    assert table.title == f"e: Pareto set of {len(one.pareto)} settings; {more} of them, not confirmed, in best.toml"
+    overall = [dict(zip(table.columns, row, strict=True)) for row in table.rows if row[0] == "over all"]
+    assert {row["m (max)"] + row["late (min)"] + row["reward (max)"] for row in overall} == {""}
+    assert all(row["gain on baseline"] for row in overall)
+    assert one.facts["best"]["violation"] == 0.0
+    strict = written(trials, "strict", objectives=[AIMS[0], {**AIMS[1], "limit": 0.001}], **keys).experiments["e"]
+    assert strict.facts["best"]["violation"] > 0
+    assert "  no setting keeps the limits; these come closest" in strict.summary().lines
 
 
 def test_best_toml_is_ready_to_use(written: Callable[..., RunResults]) -> None:
@@ -161,7 +263,11 @@ def test_best_toml_is_ready_to_use(written: Callable[..., RunResults]) -> None:
     document = tomllib.loads((results.folder / "best.toml").read_text())
     best = document["best"]
     assert (best["settings"], best["fixed"]) == ({"server": {"threads": 4}}, {"server": {"port": 80}, "list": [1, 2]})
-    assert (best["reward"], best["metrics"], best["measured"], best["failed"]) == (2.0, {"m": 2.0}, 4, 0)
+    assert ("reward" in best, "metrics" in best, best["measured"], best["failed"]) == (False, False, 4, 0)
+    assert [(one["reward"], one["metrics"]) for one in document["per_context"]] == [
+        (2.5, {"m": 2.5}),
+        (1.5, {"m": 1.5}),
+    ]
     assert (best["confirmed"], best["answer"].endswith("not confirmed.")) == (False, True)
     assert [one["context"] for one in document["per_context"]] == [{"net": {"load": 0}}, {"net": {"load": 1}}]
     assert document["per_context"][0]["spread"]["m"] == pytest.approx(0.5**0.5)

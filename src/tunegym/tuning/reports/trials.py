@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,16 +17,17 @@ from tunegym.tuning.agents import policies
 from tunegym.tuning.answers.answer import Answer, Evidence, RewardMetric, Verdict, answer, reward_metric
 from tunegym.tuning.answers.contexts import OverContexts, domain, domains_of, trials_at
 from tunegym.tuning.answers.importance import importance
+from tunegym.tuning.answers.intervals import Interval
 from tunegym.tuning.answers.ranking import Measurements, Setting, best_among, samples_of
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommendation, Recommender
-from tunegym.tuning.model.scenario import Objective
+from tunegym.tuning.model.scenario import Objective, violation
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.model.summary import Table, table_of
 from tunegym.tuning.model.trial import FAILURES, Measured, Trial
-from tunegym.tuning.model.values import bare, counted, exact_key, number, pairs, seconds, spelled, with_goal
+from tunegym.tuning.model.values import bare, counted, exact_key, number, pairs, rounded, seconds, spelled, with_goal
 from tunegym.tuning.reports.charts import charts_of
 from tunegym.tuning.reports.results import Results, need_pandas
-from tunegym.tuning.reports.verdicts import BETTER, REWARD, better, cells, facts_of, interval_text, toml_of
+from tunegym.tuning.reports.verdicts import BETTER, REWARD, better, cells, facts_of, interval_text, toml_of, unmix
 from tunegym.tuning.stores import reader
 
 if TYPE_CHECKING:
@@ -41,8 +43,6 @@ MOST_ROWS = 20
 """How many rows of a Pareto set are printed; the rest is in best.toml."""
 
 _COUNTED = ("drawn", "samples", "failed", "reward", "best")
-EXCEEDED = "limits exceeded"
-"""Beside a reward that comes with metrics outside the objectives' limits."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,16 @@ class TrialResults(Results):
     def answer(self) -> Answer:
         """What to use, how much better that is than the baseline, and what this rests on."""
         policy = self._policy if isinstance(self._policy, PolicyTable) else None
-        return answer(tuple(self), self.head, self.declared, policy)
+        found = answer(tuple(self), self.head, self.declared, policy)
+        told = [self._told(one, len(found.per_context)) for one in (found.overall, *found.per_context)]
+        return replace(found, overall=told[0], per_context=tuple(told[1:]))
+
+    def _told(self, verdict: Verdict, contexts: int) -> Verdict:
+        """A verdict as users see it: "so far" before the end, and without means over several contexts."""
+        if verdict.chosen is not None and self.state in ("running", "interrupted"):
+            what = "search" if self.journal.after_search is None else "confirmation"
+            verdict = replace(verdict, sentence=f"{what} not finished, so far: {verdict.sentence}")
+        return unmix(verdict) if contexts > 1 and verdict.context is None else verdict
 
     @property
     def best(self) -> Evidence | None:
@@ -110,9 +119,19 @@ class TrialResults(Results):
         return best_among(self.measurements).pareto
 
     @property
-    def _plain_job(self) -> Setting | None:
+    def _plain_job(self) -> Evidence | None:
         """The measurement of an experiment without knobs, which is no answer to anything."""
-        return best_among(self.measurements).overall if self.head.get("agent") is None else None
+        job = None if self.best or self.head.get("agent") is not None else best_among(self.measurements).overall
+        return None if job is None else _searched(job, valued=True)
+
+    @cached_property
+    def _front(self) -> list[tuple[Evidence, bool]]:
+        """The Pareto set, and whether each was confirmed: finalists, then the rest, as the search measured it."""
+        found, rest = self.answer, {exact_key(one.action): one for one in self.pareto}
+        known = [one for one in found.overall.finalists if rest.pop(exact_key(one.action), None)]
+        ranked = sorted(rest.values(), key=lambda one: -one.reward)
+        searched = [(_searched(one, len(found.per_context) < 2), False) for one in ranked]
+        return [(one, found.overall.confirmed) for one in known] + searched
 
     @cached_property
     def judged(self) -> str | None:
@@ -125,17 +144,20 @@ class TrialResults(Results):
         found, more = self.answer, {"fixed": nested(fixed)} if fixed else {}
         document: dict[str, Any] = {}
         if found.overall.chosen is not None:
-            document["best"] = {**toml_of(found.overall.chosen, found.overall, self.objectives), **more}
+            document["best"] = self._toml(found.overall.chosen, found.overall) | more
         for one in found.overall.finalists:
             if one.is_baseline:
-                document["baseline"] = toml_of(one, found.overall, self.objectives)
-        if self.pareto:
-            document["pareto"] = [{**setting.as_dict(), **more} for setting in self.pareto]
-        if several := [
-            toml_of(one.chosen, one, self.objectives) for one in found.per_context if one.chosen is not None
-        ]:
+                document["baseline"] = self._toml(one, found.overall)
+        silent = replace(found.overall, chosen=None)
+        if front := [self._toml(one, replace(silent, confirmed=sure)) | more for one, sure in self._front]:
+            document["pareto"] = front
+        if several := [self._toml(one.chosen, one) for one in found.per_context if one.chosen is not None]:
             document["per_context"] = several
         write_atomic(self.folder / BEST, dump_toml(document))
+
+    def _toml(self, one: Evidence, verdict: Verdict) -> dict[str, Any]:
+        exceeds = self._known(one)["violation"]
+        return toml_of(one, verdict, self.objectives) | ({"violation": exceeds} if exceeds else {})
 
     @cached_property
     def _policy(self) -> PolicyTable | str | None:
@@ -161,7 +183,8 @@ class TrialResults(Results):
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:
         """The settings to use; see ``tunegym.recommend``."""
-        return Recommender(self.name, tuple(self), self.head, self.declared, self._policy).recommend(context)
+        found = Recommender(self.name, tuple(self), self.head, self.declared, self._policy).recommend(context)
+        return replace(found, verdict=found.verdict and self._told(found.verdict, len(self.answer.per_context)))
 
     def charts(self, fixed: Mapping[str, Any], share: float = 1.0) -> dict[str, Any]:
         """Plain data that ``report.html`` plots: ``fixed`` completes commands, ``share`` is its part of a page."""
@@ -202,7 +225,7 @@ class TrialResults(Results):
         }
         found = None
         if best is not None:
-            found = {**facts_of(best, self.objectives), "confirmed": verdict.confirmed, "answer": verdict.sentence}
+            found = {**self._known(best, verdict.confirmed), "answer": verdict.sentence}
             notes = (f"{escaped(self.name)}: {escaped(verdict.sentence)}",) if best.action else ()
         failures = (trial.reason for trial in reversed(self.trials) if trial.status in FAILURES)
         facts = {"cached": self._cached, "best": found, "goals": self.goals, "latest_failure": next(failures, None)}
@@ -211,11 +234,9 @@ class TrialResults(Results):
     def _reached(self, best: Evidence) -> str:
         """``seconds (min) 12.5 ±0.3 (threads=4)``; over several contexts, whose values don't compare, the settings."""
         settings, metric = pairs(best.action), self.judged
-        if len(self.answer.per_context) > 1:
-            return settings
         if metric is not None and metric in self.goals and metric in best.metrics:
             return f"{with_goal(metric, self.goals)} {interval_text(best.metrics[metric])} ({settings})"
-        return f"{REWARD} {interval_text(best.reward)} ({settings})"
+        return settings if best.reward is None else f"{REWARD} {interval_text(best.reward)} ({settings})"
 
     # the summary --------------------------------------------------------------------------------------
 
@@ -252,8 +273,7 @@ class TrialResults(Results):
         }
 
     def _findings(self) -> tuple[Counter[tuple[str, str]], dict[str, Any], dict[str, Any]]:
-        head, found = self.head, self.answer
-        best, per_context = self.best, [one for one in found.per_context if one.chosen is not None]
+        head, found, best, job = self.head, self.answer, self.best, self._plain_job
         names = dict.fromkeys(head.get("knobs", {}), "knob") | dict.fromkeys(head.get("env_params", {}), "env_param")
         findings = {
             "repeats": head.get("repeats", 1),
@@ -267,66 +287,62 @@ class TrialResults(Results):
                 "phases": dict(Counter(trial.phase for trial in self).most_common()),
             },
             "answer": found.as_dict(),
-            "best": self._facts(found.overall) if best is not None else _job_facts(self._plain_job),
-            "per_context": [self._facts(one) for one in per_context],
+            "best": job and self._known(job) | {"found_s": None},
+            "per_context": [self._known(one.chosen, one.confirmed) for one in found.per_context if one.chosen],
             "policy": self._policy_facts(),
-            "pareto": [_setting_facts(setting) for setting in self.pareto],
+            "pareto": [self._known(one, confirmed) for one, confirmed in self._front],
             "importance": importance(list(self), names),
         }
+        if best is not None:
+            same = exact_key(best.action)
+            when = [self.times[one.number] for one in self if one.measured and exact_key(one.action) == same]
+            tried = {"found_s": min(when, default=None), "settings_tried": len(self.measurements.actions)}
+            findings["best"] = self._known(best, found.overall.confirmed) | tried
         return self._reasons(), self._time(), findings
 
-    def _facts(self, verdict: Verdict) -> dict[str, Any]:
-        """The setting that a verdict chose, and when it was first measured."""
-        chosen = verdict.chosen
-        assert chosen is not None
-        known = facts_of(chosen, self.objectives) | {"confirmed": verdict.confirmed}
-        tried = {"found_s": self._found_s(chosen), "settings_tried": len(self.measurements.actions)}
-        return known | (tried if verdict.context is None else {})
-
-    def _found_s(self, chosen: Evidence) -> float | None:
-        """When the search, or whatever came first, measured a setting first."""
-        action = exact_key(chosen.action)
-        return min(
-            (self.times[one.number] for one in self if one.measured and exact_key(one.action) == action), default=None
-        )
+    def _known(self, one: Evidence, confirmed: bool = False) -> dict[str, Any]:
+        """A setting as plain data; over several contexts it exceeds the limits by the mean of what its trials do."""
+        found, numbers = facts_of(one, self.objectives) | {"confirmed": confirmed}, set(one.trials)
+        if one.metrics or not one.trials or all(objective.limit is None for objective in self.objectives):
+            return found
+        exceeds = [violation(self.objectives, trial.metrics) for trial in self if trial.number in numbers]
+        return found | {"violation": statistics.fmean(exceeds)}
 
     def _printed(self) -> tuple[Table | None, list[str], str]:
         verdict, best = self.answer.overall, self.best
         lines = [f"{escaped(self.name)}: no trial was measured"] if not self.statuses["measured"] else []
         if not lines and self.head.get("agent") is not None:
             lines = [f"{escaped(self.name)}: {escaped(verdict.sentence)}"]
-        if best is not None and facts_of(best, self.objectives)["violation"]:
+        if best is not None and self._known(best)["violation"]:
             lines.append("  no setting keeps the limits; these come closest")
         return self._best_table(), lines, "trajectory.csv"
 
     def _best_table(self) -> Table | None:
         """The answer over all and in each context beside the baseline, or the Pareto set; None if there is none."""
-        best, found = self.best, self.answer
-        metrics = self.head.get("metrics", [])
-        if best is None:
-            job = self._plain_job
-            row = {} if job is None else _setting_cells(job, metrics, self.goals)
-            return None if job is None else table_of(f"{escaped(self.name)}: measured", [row])
-        several = len(found.per_context) > 1
-        shown = sorted(self.pareto, key=lambda one: -one.reward)[:MOST_ROWS]
-        rows = [_setting_cells(setting, metrics, self.goals) for setting in shown]
-        for verdict in [*([] if rows else [found.overall]), *(found.per_context if several else ())]:
-            for one in verdict.finalists:
-                if one is verdict.chosen or one.is_baseline:
-                    place = {"context": pairs(verdict.context) if verdict.context else "over all"} if several else {}
-                    knobs = {escaped(knob): spelled(value) for knob, value in one.action.items()}
-                    over_all = several and verdict.context is None
-                    rows.append(place | knobs | cells(one, metrics, self.goals, self.judged, over_all=over_all))
-        empty = {name for name in rows[0] if not any(row.get(name) for row in rows)}
+        found, job, front = self.answer, self._plain_job, [one for one, _ in self._front]
+        several, rows = len(found.per_context) > 1, []
+
+        def row(one: Evidence) -> dict[str, str]:
+            knobs = {escaped(knob): spelled(rounded(value)) for knob, value in one.action.items()}
+            return knobs | cells(one, self.head.get("metrics", []), self.goals, self.judged)
+
+        for verdict in (found.overall, *(found.per_context if several else ())):
+            place = {"context": pairs(verdict.context) if verdict.context else "over all"} if several else {}
+            some = [verdict.chosen, *front]
+            rows += [place | row(one) for one in verdict.finalists if one.is_baseline or one in some]
+        rest = [one for one in front if one not in found.overall.finalists]
+        shown, column = [] if several else rest[:MOST_ROWS], BETTER if found.baseline else "evidence"
+        rows += [row(one) | {column: "not confirmed"} for one in shown] + ([row(job)] if job else [])
+        empty = {name for name in rows[0] if not any(row.get(name) for row in rows)} if rows else set()
         if self.judged in self.goals and all(objective.limit is None for objective in self.objectives):
             empty.add(REWARD)  # it is the metric, or minus it
-        title = f"{escaped(self.name)}: best settings"
+        title = f"{escaped(self.name)}: {'best settings' if job is None else 'measured'}"
         if self.pareto:
-            more = f", {MOST_ROWS} of them" if len(self.pareto) > MOST_ROWS else ""
-            many = counted(len(self.pareto), "setting")
-            title = f"{escaped(self.name)}: Pareto set of {many}{more}; the highest reward first"
-        left = ("context", *map(escaped, best.action))
-        return table_of(title, [{name: text for name, text in row.items() if name not in empty} for row in rows], left)
+            empty.add("spread")
+            more = f"; {number(len(rest) - len(shown))} of them, not confirmed, in {BEST}" if rest[len(shown) :] else ""
+            title = f"{escaped(self.name)}: Pareto set of {counted(len(self.pareto), 'setting')}{more}"
+        rows = [{name: text for name, text in row.items() if name not in empty} for row in rows]
+        return table_of(title, rows, ("context", *map(escaped, self.head.get("knobs", ())))) if rows else None
 
     # the policy ---------------------------------------------------------------------------------------
 
@@ -378,20 +394,21 @@ class TrialResults(Results):
         row |= {f"best {REWARD}": "none", "spread": "", BETTER: "", "samples": "0", "settings": "", "to best": ""}
         if best is not None and chosen is not None:
             shown = {name: bare(value) for name, value in best["action"].items()}
-            note = EXCEEDED if best["violation"] else None
-            best = {**best, "note": note, "labels": shown, "better": better(chosen.gain)}
+            note = "limits exceeded" if best["violation"] else None
+            there = [f"{pairs(one.context or {})}: {interval_text(one.reward)}" for one in self.best_per_context]
+            best = {**best, "note": note, "labels": shown, "better": better(chosen.gain, self.judged)}
+            best["values"] = there or [interval_text(chosen.reward)]
             judged = self.judged or "reward"
-            row[f"best {REWARD}"] = "\n".join([interval_text(chosen.reward), *([note] if note else [])])
+            row[f"best {REWARD}"] = "\n".join([*best["values"], *([note] if note else [])])
             row["spread"] = number(chosen.spread[judged], 2) if judged in chosen.spread else ""
             row[BETTER] = best["better"] + ("" if best["confirmed"] else "\nnot confirmed")
             row["samples"] = number(best["samples"])
-            # The table is for comparing, best.toml for using.
-            settings = {name: float(f"{v:.5g}") if isinstance(v, float) else v for name, v in best["action"].items()}
-            row["settings"] = "\n".join(pairs({name: one}) for name, one in settings.items())
+            row["settings"] = "\n".join(pairs({name: one}) for name, one in best["action"].items())
             row["to best"] = "" if best["found_s"] is None else seconds(best["found_s"])
         row["total"] = seconds(self.journal.elapsed_s)
         entry = {
             "best": best,
+            "per_context": self.facts["per_context"],
             "objectives": self.facts["objectives"],
             "goals": self.goals,
             "reward": self.declared.get("agent_reward_function", "the goal"),
@@ -414,10 +431,8 @@ class TrialResults(Results):
         """
         if not (drawn := self.head.get("env_params", {}).keys()):
             return None
-        pool, domains = (
-            [one for one in trials if one.measured and one.cached_from is None and one.context.keys() == drawn],
-            domains_of(self.head),
-        )
+        pool = [one for one in trials if one.measured and one.cached_from is None and one.context.keys() == drawn]
+        domains = domains_of(self.head)
         if any("values" not in spec for spec in self.head["env_params"].values()):
             pool = pool[:: max(1, len(pool) // MOST_NEAR)]
         typical: dict[bytes, float] = {}
@@ -475,22 +490,13 @@ def reached(trial: Trial, metric: RewardMetric | None, goals: Mapping[str, str])
     return f"{what} {number(value)} ({pairs(trial.action)}{context})"
 
 
-def _setting_cells(setting: Setting, metrics: Sequence[str], goals: Mapping[str, str]) -> dict[str, str]:
-    mean = setting.metrics()
-    row = {**{escaped(knob): spelled(value) for knob, value in setting.action.items()}, REWARD: number(setting.reward)}
-    row |= {with_goal(metric, goals): number(mean[metric]) if metric in mean else "" for metric in metrics}
-    return row | {"samples": number(len(setting.samples))}
-
-
-def _setting_facts(setting: Setting) -> dict[str, Any]:
-    known = {"trial": setting.first, "action": dict(setting.action), "reward": setting.reward, "failed": setting.failed}
-    counts = {"samples": len(setting.samples), "violation": setting.violation}
-    return known | counts | {"metrics": setting.metrics(), "spread": setting.spread()}
-
-
-def _job_facts(job: Setting | None) -> dict[str, Any] | None:
-    unknown: dict[str, Any] = {"interval": None, "intervals": {}, "gain": None, "confirmed": False, "found_s": None}
-    return None if job is None else _setting_facts(job) | unknown
+def _searched(setting: Setting, valued: bool) -> Evidence:
+    """A setting as the search measured it: without intervals, and not ``valued`` without means over contexts."""
+    means = {"": setting.reward, **setting.metrics()} if valued else {}
+    values = {name: Interval(mean, -math.inf, math.inf, len(setting.trials), 0.95) for name, mean in means.items()}
+    numbers, spread = tuple(trial.number for trial in setting.trials), setting.spread() if valued else {}
+    counts, reward = (len(setting.samples), setting.failed, numbers), values.pop("", None)
+    return Evidence(setting.action, None, reward, values, spread, *counts, False, None)
 
 
 def _rises(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

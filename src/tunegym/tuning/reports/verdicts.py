@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tunegym.tuning.answers.answer import Answer, Evidence, Gain, Noise, Verdict
@@ -34,11 +36,18 @@ def interval_text(interval: Interval | None) -> str:
     return plus_minus(interval.mean, (ends[1] - ends[0]) / 2 if ends else None)
 
 
-def better(gain: Gain | None) -> str:
-    """``12 % (9 to 15 %)``: how much better than the baseline; in units of the reward where no metric has a goal."""
+def unmix(verdict: Verdict) -> Verdict:
+    """A verdict over several contexts without means over them. Gains stay: they are within contexts."""
+    own = partial(replace, reward=None, metrics={}, spread={})
+    found, ties = tuple(map(own, verdict.finalists)), tuple(map(own, verdict.ties))
+    return replace(verdict, chosen=verdict.chosen and own(verdict.chosen), finalists=found, ties=ties)
+
+
+def better(gain: Gain | None, judged: str | None) -> str:
+    """``12 % (9 to 15 %)``: how much better than the baseline; in units of the reward where that is no metric."""
     if gain is None:
         return ""
-    shown, unit = (gain.reward, "") if gain.percent is None else (gain.percent, " %")
+    shown, unit = (gain.reward, "") if gain.percent is None or gain.metric != judged else (gain.percent, " %")
     ends = bounds(shown)
     if ends is None:
         return f"{number(shown.mean, 2)}{unit}"
@@ -46,19 +55,13 @@ def better(gain: Gain | None) -> str:
     return f"{number(shown.mean, digits)}{unit} ({number(ends[0], digits)} to {number(ends[1], digits)}{unit})"
 
 
-def cells(
-    one: Evidence, metrics: Sequence[str], goals: Mapping[str, str], judged: str | None, *, over_all: bool = False
-) -> dict[str, str]:
-    """One setting's evidence by column: reward, metrics, the spread of the ``judged`` one, gain and samples.
-
-    ``over_all`` several contexts only the gain is shown: their values don't compare.
-    """
-    reward = None if over_all else one.reward
-    found = {REWARD: "" if reward is None else number(reward.mean) if judged else interval_text(reward)}
-    found |= {with_goal(name, goals): "" if over_all else interval_text(one.metrics.get(name)) for name in metrics}
+def cells(one: Evidence, metrics: Sequence[str], goals: Mapping[str, str], judged: str | None) -> dict[str, str]:
+    """One setting's evidence by column: reward, metrics, the spread of the ``judged`` one, gain and samples."""
+    found = {REWARD: number(one.reward.mean) if judged and one.reward else interval_text(one.reward)}
+    found |= {with_goal(name, goals): interval_text(one.metrics.get(name)) for name in metrics}
     spread = one.spread.get(judged or "reward")
     found["spread"] = "" if spread is None else number(spread, 2)
-    found[BETTER] = "baseline" if one.is_baseline else better(one.gain)
+    found[BETTER] = "baseline" if one.is_baseline else better(one.gain, judged)
     return found | {"samples": number(one.samples), "failed": number(one.failed) if one.failed else ""}
 
 
@@ -83,15 +86,14 @@ def facts_of(one: Evidence, objectives: Sequence[Objective]) -> dict[str, Any]:
 
 def toml_of(one: Evidence, verdict: Verdict, objectives: Sequence[Objective]) -> dict[str, Any]:
     """A setting as ``best.toml`` has it: facts that are known, with nested tables as in ``cmd_args``."""
-    facts = facts_of(one, objectives)
-    named = {"measured": facts.pop("samples"), "settings": nested(facts.pop("action")), "confirmed": verdict.confirmed}
+    facts: dict[str, Any] = facts_of(one, objectives) | {"confirmed": verdict.confirmed}
+    if one == verdict.chosen:
+        facts |= {"answer": verdict.sentence, "ties": [nested(tie.action) for tie in verdict.ties]}
+    named = {"measured": facts.pop("samples"), "settings": nested(facts.pop("action"))}
     if "context" in facts:
         named["context"] = nested(facts.pop("context"))
-    if one is verdict.chosen:
-        named |= {"answer": verdict.sentence, "ties": [nested(tie.action) for tie in verdict.ties]}
     found = {**facts, **named}
-    always = ("failed", "confirmed")
-    return {key: value for key, value in found.items() if key in always or value not in (None, {}, [], 0.0)}
+    return {key: one for key, one in found.items() if one not in (None, {}, []) and (key != "violation" or one)}
 
 
 def _gain(gain: Gain | None) -> dict[str, Any] | None:
@@ -113,7 +115,7 @@ def answer_chart(
     several = len(answer.per_context) > 1
     verdicts = [answer.overall, *(answer.per_context if several else ())]
     chosen = answer.overall.chosen
-    levels = [one.reward.confidence for one in answer.overall.finalists if one.reward is not None]
+    levels = [one.reward.confidence for each in verdicts for one in each.finalists if one.reward is not None]
     phases = Counter(trial.phase for trial in trials)
     return {
         "verdicts": [_chart(one, metrics, goals, judged, several and one is answer.overall) for one in verdicts],
@@ -144,19 +146,21 @@ def _chart(
     """One verdict's rows: on the scale of its metric, or over several contexts of its gain, else of its reward."""
     found = verdict.finalists
     title, shown = REWARD, {id(one): one.reward for one in found}
-    gains = {id(one): one.gain.percent for one in found if one.gain is not None}
-    if over_all and None not in gains.values() and all(one.is_baseline or id(one) in gains for one in found) and gains:
-        title, shown = "% better than the baseline", gains
-    elif not over_all and judged is not None:
+    gains = {id(one): one.gain for one in found if one.gain is not None}
+    if over_all and gains and all(one.percent and one.metric == judged for one in gains.values()):
+        title, shown = "% better than the baseline", {key: one.percent for key, one in gains.items()}
+    elif over_all:
+        title, shown = "reward above the baseline's", {key: one.reward for key, one in gains.items()}
+    elif judged is not None:
         title, shown = with_goal(judged, goals), {id(one): one.metrics.get(judged) for one in found}
     differ = [name for name in (found[0].action if found else ()) if len({repr(one.action[name]) for one in found}) > 1]
     rows = []
     for one in found:
         interval = shown.get(id(one))
         ends = bounds(interval) or [None, None]
-        role = "answer" if one is verdict.chosen else "tie" if one in verdict.ties else "other"
-        texts = cells(one, metrics, goals, judged, over_all=over_all)
-        mean = interval.mean if interval is not None else 0.0 if one.is_baseline and shown is gains else None
+        role = "answer" if one == verdict.chosen else "tie" if one in verdict.ties else "other"
+        texts = cells(one, metrics, goals, judged)
+        mean = interval.mean if interval is not None else 0.0 if one.is_baseline and over_all and gains else None
         place = {"mean": mean, "low": ends[0], "high": ends[1], "gain": texts[BETTER]}
         known = {"label": pairs({name: one.action[name] for name in differ or one.action}), "baseline": one.is_baseline}
         text = {"cells": list(texts.values()), "tip": [pair for pair in texts.items() if pair[1]]}

@@ -1,6 +1,7 @@
 // Several runs in one table and in one plot.
 
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
+const valued = (entries) => entries.filter(({ best }) => best && best.reward !== null); // not over contexts: the table has those of each
 
 function lineStyle(index) {
   return { colour: PALETTE[index % PALETTE.length], dash: DASHES[Math.floor(index / PALETTE.length) % DASHES.length] };
@@ -15,7 +16,7 @@ function entryName(entry, entries) {
 
 // The ranges of a group's plots. A run that did much worse is of interest, so only very far values are left out.
 function compareReaches(entries) {
-  const bests = entries.filter((entry) => entry.best).map((entry) => entry.best);
+  const bests = valued(entries).map((entry) => entry.best);
   const ends = (some) => some.flatMap(({ reward, interval }) => interval || [reward]);
   const usual = new Set([...bulk(bests.map((one) => one.reward)), Math.max(...bests.map((one) => one.reward))]);
   const near = bests.filter((one) => usual.has(one.reward));
@@ -56,7 +57,7 @@ function curvesPlot(entries, kind, reach) {
 
 // The best of each with its interval; a dot and a whisker, since a bar would need a zero that a reward does not have.
 function bestPlot(entries, reach) {
-  const shown = entries.filter((entry) => entry.best);
+  const shown = valued(entries);
   const draw = (plot) => {
     const names = shown.map((entry) => entryName(entry, entries));
     const left = Math.min(Math.ceil(plot.widest(names)) + 14, plot.width * 0.42);
@@ -92,7 +93,7 @@ function compareGroup(title, entries, index) {
   tell();
   return section(`group-${index}`, title, null, el("div", { class: "bar-row" }, legend(items), range), range ? told : null,
     el("div", { class: "columns" }, el("div", {}, el("h3", {}, "Best so far, by trial"), byTrial.node), el("div", {}, el("h3", {}, "Best so far, by time"), byTime.node)),
-    el("h3", {}, "Best of each"), best.node);
+    ...(valued(entries).length ? [el("h3", {}, "Best of each"), best.node] : []));
 }
 
 function comparisonTable(entries) {
@@ -100,7 +101,7 @@ function comparisonTable(entries) {
     const { best } = entry;
     return [
       visible(entry.run), visible(entry.experiment), visible(entry.agent || ""), entry.state, right(count(entry.trials)), right(count(entry.measured)),
-      right(best ? intervalText(best.reward, best.interval) : "none"), right(best ? best.better : ""), right(best ? count(best.samples) : "0"),
+      best && best.values.length > 1 ? { text: visible(best.values.join("; ")), class: "value" } : right(best ? best.values[0] : "none"), right(best ? best.better : ""), right(best ? count(best.samples) : "0"),
       { text: best ? pairs(best.labels) : "", class: "value" }, right(best ? seconds(best.found_s) : ""), right(seconds(entry.total_s)),
     ];
   });

@@ -5,6 +5,7 @@ class Front {
     this.experiment = experiment;
     this.trials = trials;
     this.settings = experiment.pareto;
+    this.several = experiment.per_context.length > 1; // their values don't compare
     this.aims = experiment.objectives.filter((one) => one.weight > 0);
     [this.first, this.second] = this.aims;
     this.column = new Map(trials.table.metrics.map((one) => [one.name, one.values]));
@@ -78,15 +79,16 @@ class Front {
   }
 
   table() {
-    const { aims, settings, experiment } = this;
+    const { settings, experiment } = this;
     const knobs = this.trials.knobs.map((one) => one.name);
-    const headings = [...aims.map((one) => right(withGoal(experiment, one.metric))), ...knobs.map(visible), right(REWARD), right("samples"), right("trial")];
+    const aims = this.several ? [] : this.aims;
+    const headings = [...aims.map((one) => right(withGoal(experiment, one.metric))), ...knobs.map(visible), ...(this.several ? [] : [right(REWARD)]), "confirmed", right("samples"), right("trial")];
     const rowAt = (index) => {
       const one = settings[index];
       return [
-        ...aims.map((objective) => right(number(one.metrics[objective.metric]))),
+        ...aims.map(({ metric }) => right(intervalText(one.metrics[metric], one.intervals[metric]))),
         ...knobs.map((name) => ({ text: short(experiment.page.labels.pareto[index].action[name] ?? ""), class: "value" })),
-        right(number(one.reward)), right(count(one.samples)), right(String(one.trial)),
+        ...(this.several ? [] : [right(intervalText(one.reward, one.interval))]), one.confirmed ? "yes" : "no", right(count(one.samples)), right(String(one.trial)),
       ];
     };
     return pagedTable(headings, settings.length, rowAt, { label: "Pareto front" });
@@ -95,7 +97,9 @@ class Front {
 
 function frontSection(experiment, trials, open) {
   const front = new Front(experiment, trials, open);
-  return section("front", "Pareto front", `${plural(front.settings.length, "setting")} of which none is better than another in every respect.`,
+  const about = `${plural(front.settings.length, "setting")} of which the search found none better than another in every respect.`;
+  if (front.several) return section("front", "Pareto front", `${about} Values of different contexts don't compare: finalists have theirs above.`, front.table());
+  return section("front", "Pareto front", about,
     el("div", { class: "bar-row" }, legend([
       { text: "on the front", shape: "diamond", colour: "accent" }, { text: "measured", shape: "circle", colour: "muted" },
       { text: "highest reward", shape: "star", colour: "best" },
