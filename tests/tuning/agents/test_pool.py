@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tunegym.tuning.agents.pool import Pool
 from tunegym.tuning.model.space import Choice, EnvParam, Range, Space
 
-SPACE = Space({"x": Choice(tuple(range(10)))})
+SPACE = Space({"x": Range(0, 9, dtype="int")})
 LISTED = {"c": EnvParam(Choice(("a", "b")))}
 LOADS = {"c": EnvParam(Range(1.0, 10_000.0, log=True))}
 
@@ -59,6 +59,6 @@ def test_contexts_that_contradict_count_less() -> None:
     told = [(c, x, float(-x if c == "against" else 10 * x if c == "like" else x)) for c, x, _ in trials]
     weights = dict(zip((one[0] for one in told), pool_of(params, *told).weights({"c": "a"}), strict=True))
     assert weights["a"] == 1.0
-    assert weights["like"] > 0.2
+    assert weights["like"] > 0.15
     assert weights["against"] == 0.0
     assert pool_of(params, *told[:5]).weights({"c": "a"}).min() > 0.8, "unless little is known"

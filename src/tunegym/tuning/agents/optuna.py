@@ -55,7 +55,7 @@ MOST_LISTED = 10_000
 FEWEST_SOURCES = 10
 SEEDS = 2**32
 GOOD_SHARE, MOST_GOOD = 0.1, 25
-"""Share of all trials, and the largest number, that count as good where contexts are pooled: as in Optuna."""
+"""Share of trials, and the largest number, that count as good where contexts are pooled: as in Optuna."""
 REFUSED = "constraints"
 """The constraint that an infeasible trial violates."""
 
@@ -419,11 +419,13 @@ class StudyProposer:
 class PooledProposer:
     """Optuna's multivariate TPE over the trials of all contexts, for the context that acts.
 
-    The better trials are the upper tenth of all, by rank within their own contexts; trials in the acting context weigh
-    more. Settings are drawn at random until all trials together weigh as much as the start-up trials in the acting
-    context would. Failed, refused and pruned trials rank behind all measured ones of their context, and running ones
-    count as bad, so that parallel trials differ. The estimators are Optuna's; the trials stay in arrays, so that a
-    proposal costs no more than one of Optuna's own. Several objectives and limits count by the reward.
+    A proposal rests on the trials in the acting context and on a drawn part of the others: the more a trial counts, the
+    more often it is drawn. Weights would not do: Optuna's kernels are as narrow as their number is large, however
+    little each weighs. The better trials are the upper tenth, by rank within their own contexts. Settings are drawn at
+    random until all trials together weigh as much as the start-up trials in the acting context would. Failed, refused
+    and pruned trials rank behind all measured ones of their context, and running ones count as bad, so that parallel
+    trials differ. The estimators are Optuna's; the trials stay in arrays, so that a proposal costs no more than one of
+    Optuna's own. Several objectives and limits count by the reward.
     """
 
     def __init__(self, options: dict[str, Any], space: Space, params: Mapping[str, EnvParam], seed: int) -> None:
@@ -485,23 +487,20 @@ class PooledProposer:
 
     def _sample(self, weights: np.ndarray, generator: np.random.RandomState) -> dict[str, float]:
         pool, sampler = self._pool, self._sampler
-        order = np.argsort(-pool.ranks(), kind="stable")
-        reached = np.cumsum(weights[order])
-        most = min(math.ceil(GOOD_SHARE * reached[-1]), MOST_GOOD)
-        count = int(np.searchsorted(reached, most - 1e-9)) + 1
+        kept = generator.random_sample(len(weights)) < weights
+        rows = pool.rows[kept]
+        order = np.argsort(-pool.ranks()[kept], kind="stable")
+        good, bad = np.split(order, [min(math.ceil(GOOD_SHARE * len(order)), MOST_GOOD)])
         running = [row for _, row in self._running.values()]
-        bad = np.vstack([pool.rows[np.sort(order[count:])], *running])
-        good = np.sort(order[:count])
-        below = self._estimate(pool.rows[good], weights[good])
-        above = self._estimate(bad, np.append(weights[np.sort(order[count:])], np.ones(len(running))))
+        below = self._estimate(rows[np.sort(good)])
+        above = self._estimate(np.vstack([rows[np.sort(bad)], *running]))
         samples = below.sample(generator, sampler._n_ei_candidates)
         best = int(np.argmax(sampler._compute_acquisition_func(samples, below, above)))
         return {name: column[best].item() for name, column in samples.items()}
 
-    def _estimate(self, rows: np.ndarray, weights: np.ndarray) -> Any:
+    def _estimate(self, rows: np.ndarray) -> Any:
         columns = dict(zip(self._free, rows.T, strict=True))
-        sampler = self._sampler
-        return sampler._parzen_estimator_cls(columns, self._free, sampler._parzen_estimator_parameters, weights)
+        return self._sampler._parzen_estimator_cls(columns, self._free, self._sampler._parzen_estimator_parameters)
 
     def _row(self, action: Action) -> np.ndarray:
         params = _params(self._space, action)

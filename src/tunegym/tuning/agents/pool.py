@@ -3,8 +3,9 @@
 Values from different contexts are never compared. What counts is a trial's rank: the share of trials in its own context
 that it beats. In a range no context comes twice, so "its own context" has soft edges: a kernel over positions.
 
-Other contexts are a prior, and may mislead. Where contexts come again, those count less whose ranks don't predict the
-acting one's: predictions by similar settings are compared with the ranks that were found.
+Other contexts are a prior, and may mislead. Where contexts come again, each counts by how well it predicts the acting
+one's ranks, beside how well the acting one does that itself: every trial's rank is predicted from similar settings, in
+its own context and in each other one.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ REACH = 0.15
 """Length scale of a range's kernel, as a share of the range."""
 FADING = 10.0
 """A trial in another context weighs as much as an own one while there are none of these, and half at this many."""
+FIRST_COMPARED = 12
 GROWTH = 1.2
-"""Contexts are compared again whenever the number of trials has grown by this factor."""
+"""Contexts are compared first after this many trials, then whenever their number has grown by this factor."""
 MOST_COMPARED = 1000
 """Trials that a comparison uses."""
-LIKE, UNLIKE = 0.4, 0.1
-"""A context whose predictions correlate with the ranks by ``LIKE`` counts in full, by ``UNLIKE`` not at all."""
-BELIEVED, PRIOR = 6.0, 0.8
-"""The correlation before any trial, and how many trials this counts as."""
+BELIEVED = 0.25
+"""Evidence before any trial that contexts are alike: the covariance of ranks and predictions in about six trials."""
 NAMES, NUMBERS = Shape(0.35, None), Shape(0.1, 0.15)
 """How similar settings are, by knob: lists and ranges."""
 
@@ -49,7 +49,7 @@ class Pool:
         self._numbers: dict[bytes, int] = {}
         self._alike = np.ones((0, 0))
         self._recur = all(isinstance(axis.domain, Choice) for axis in self._axes.values())
-        self._next = 2 * BELIEVED
+        self._next = FIRST_COMPARED
         self.rows = np.empty((0, width))
         self._places = np.empty((0, len(params)))
         self._values = np.empty(0)
@@ -106,17 +106,16 @@ class Pool:
         near = np.ones((len(some), len(some)))
         for axis, column in zip(self._knobs.values(), self._settings[some].T, strict=True):
             near *= (NAMES if isinstance(axis.domain, Choice) else NUMBERS).likeness(column, column)
-        ranks, groups = self.ranks()[some] - 0.5, self._groups[some]
-        member = groups[:, None] == np.arange(len(self._numbers))
-        predicted = near @ (member * ranks[:, None]) / (near @ member + 0.05)  # of each trial, by each context
-        self._alike = np.ones((len(self._numbers), len(self._numbers)))
-        for mine, rows in enumerate(member.T):
-            count = int(rows.sum())
-            if count > 2:
-                with np.errstate(invalid="ignore", divide="ignore"):
-                    seen = np.nan_to_num(np.corrcoef(predicted[rows].T, ranks[rows])[-1, :-1])
-                seen = (count * seen + BELIEVED * PRIOR) / (count + BELIEVED)
-                self._alike[mine] = np.clip((seen - UNLIKE) / (LIKE - UNLIKE), 0.0, 1.0)
+        np.fill_diagonal(near, 0.0)  # no trial predicts itself
+        member = self._groups[some][:, None] == np.arange(len(self._numbers))
+        ranks = member * (self.ranks()[some] - 0.5)[:, None]
+        predicted = near @ ranks / (near @ member + 0.05)  # of each trial, by each context
+        found = ranks.T @ predicted  # of each context, by each context: the covariance, times the number of trials
+        own = np.maximum(np.diag(found), 0.0)
+        # A context that was hardly tried is as like the others as contexts are in general.
+        others = (found.sum() - np.trace(found)) / max(len(found) - 1, 1)
+        overall = min((others + BELIEVED) / (own.sum() + BELIEVED), 1.0)
+        self._alike = np.clip((found + BELIEVED * overall) / (own[:, None] + BELIEVED), 0.0, 1.0)
 
     def _place(self, context: Context) -> np.ndarray:
         return np.array([axis.place(context.get(name)) for name, axis in self._axes.items()], dtype=np.float64)
