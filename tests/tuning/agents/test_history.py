@@ -91,6 +91,14 @@ def test_contexts_have_their_own_scales() -> None:
     assert np.diff(seen[0, :, 0]).min() > 0.3
 
 
+def test_few_trials_in_a_context_are_not_compared_with_those_in_others() -> None:
+    """From two in each, on average; where contexts hardly come again there is one scale for all."""
+    poor_then_rich: list[float | None] = [1.0, 2.0, 3.0, 1001.0, 1002.0]
+    seen = scaled(poor_then_rich, [0, 0, 0, 1, 1])
+    assert seen[2] > 1.0 > 0.0 > seen[3]
+    assert np.all(np.diff(scaled(poor_then_rich, [0, 1, 2, 3, 4])) > 0)
+
+
 def test_a_setting_weighs_once() -> None:
     """Repeating the best one doesn't shrink the differences between the others."""
     once, often = history_of(USUAL), history_of(USUAL)

@@ -13,8 +13,8 @@ import numpy as np
 from tunegym.tuning.model.space import Choice, EnvParam, Space
 from tunegym.tuning.model.values import Action, Context, exact_key
 
-LEAST_IN_CONTEXT = 8
-"""A context with fewer measurements is scaled by the measurements of all contexts."""
+OFTEN = 2
+"""How many settings contexts must have met on average for each to have its own scale; else all have one."""
 LINEAR = 3.0
 """Up to about this many spreads from the median a reward counts in full; beyond, its logarithm does."""
 LOWEST = -5.0
@@ -34,7 +34,6 @@ class _Scale:
     """Centre and spread of the rewards that share a scale."""
 
     def __init__(self) -> None:
-        self.trials = 0
         self.rewards: list[float] = []
         self.worst = np.inf
         self._shape: tuple[float, float] | None = None
@@ -54,10 +53,6 @@ class _Scale:
         """Distance of the worst reward from the centre, in spreads."""
         centre, spread = self.shape()
         return float(np.float64(self.worst - centre) / spread)
-
-    @property
-    def is_own(self) -> bool:
-        return self.trials >= LEAST_IN_CONTEXT and len(self.rewards) > 1
 
 
 def _centre_and_spread(rewards: list[float]) -> tuple[float, float]:
@@ -113,7 +108,6 @@ class TrialHistory:
             number = self._contexts.setdefault(here, len(self._scales))
             if number == len(self._scales):
                 self._scales.append(_Scale())
-            self._scales[number].trials += 1
             reward = max(-LARGEST, min(reward, LARGEST))
             if not measured:  # repeating the best one must not shrink the differences between the others
                 self._all.add(reward)
@@ -137,11 +131,13 @@ class TrialHistory:
         rewards, ends = np.array(self._rewards[first:]), np.array(self._ends[first:])
         if not self._all.rewards:
             return np.where(ends == _FAILED, -1.0, 0.0)
-        shapes = np.array([(one if one.is_own else self._all).shape() for one in self._scales])
+        recurs = len(self._all.rewards) >= OFTEN * len(self._contexts)
+        scales = self._scales if recurs else [self._all] * len(self._scales)
+        shapes = np.array([one.shape() for one in scales])
         centres, spreads = shapes[np.array(self._numbers[first:])].T
         with np.errstate(over="ignore"):
             seen = _compressed((rewards - centres) / spreads)
-            furthest = min(one.furthest() for one in self._scales if one.is_own or one is self._all)
+            furthest = min(one.furthest() for one in scales[1:])
         worst = min(float(_compressed(np.array(furthest))), 0.0)
         return np.where(ends == _MEASURED, seen, worst - (ends == _FAILED))
 
