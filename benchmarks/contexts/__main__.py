@@ -9,6 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from statistics import fmean
 
+import numpy as np
+
 from benchmarks.contexts.runs import BUDGETS, SEPARATE, cpu_per_trial, regrets
 from benchmarks.contexts.tables import AGAINST, NAMES
 from benchmarks.output import row, write
@@ -18,23 +20,32 @@ MOST_MEAN, MOST_EACH, MOST_AGAINST, MOST_CPU = 0.85, 1.0, 1.1, 2.0
 OBSERVATIONS = (300, 800)
 PAIRS = {"optuna": SEPARATE, "contextual_bandit": "random_search"}
 """Ours, and what it is compared with."""
-WIDTHS = (20, 20, 8, 10, 22, 10, 8, 10)
+RESAMPLES = 10_000
+WIDTHS = (20, 16, 8, 9, 22, 9, 7, 14, 10)
 
 
 @dataclass(frozen=True)
 class Line:
-    """The mean regrets of one agent beside its rival's; 1 is a middling setting."""
+    """The regrets of one agent beside its rival's; 1 is a middling setting."""
 
     agent: str
     table: str
     trials: int
-    regret: float
-    rival: float
+    regrets: tuple[float, ...]  # by seed
+    rivals: tuple[float, ...]
 
     @property
     def ratio(self) -> float:
         """Ours over the rival's."""
-        return self.regret / self.rival
+        return fmean(self.regrets) / fmean(self.rivals)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % of the ratio, by drawing seeds again."""
+        draw = np.random.default_rng(0)
+        ours, theirs = (draw.choice(some, (RESAMPLES, len(some))).mean(axis=1) for some in (self.regrets, self.rivals))
+        low, high = np.quantile(ours / theirs, [0.025, 0.975]).tolist()
+        return low, high
 
     @property
     def bound(self) -> float | None:
@@ -55,7 +66,7 @@ def main() -> int:
     asked = parser.parse_args()
     budgets = tuple(sorted(asked.trials or BUDGETS))
     agents = asked.agent or list(PAIRS)
-    print(row(WIDTHS, "agent", "table", "trials", "regret", "beside", "regret", "ratio", "bound"))
+    print(row(WIDTHS, "agent", "table", "trials", "regret", "beside", "regret", "ratio", "95 %", "bound"))
     lines: list[Line] = []
     spawning = multiprocessing.get_context("spawn")
     with rooms(), ProcessPoolExecutor(asked.processes, mp_context=spawning) as pool:
@@ -64,10 +75,10 @@ def main() -> int:
             runs = {
                 who: [pool.submit(regrets, table, who, seed, budgets) for seed in range(asked.seeds)] for who in named
             }
-            means = {who: [fmean(one.result()[n] for one in some) for n in budgets] for who, some in runs.items()}
+            found = {(who, n): tuple(one.result()[n] for one in some) for who, some in runs.items() for n in budgets}
             for agent in agents:
-                for at, trials in enumerate(budgets):
-                    lines.append(Line(agent, table, trials, means[agent][at], means[PAIRS[agent]][at]))
+                for trials in budgets:
+                    lines.append(Line(agent, table, trials, found[agent, trials], found[PAIRS[agent], trials]))
                     print(_shown(lines[-1]), flush=True)
     missed = [f"{one.agent} on {one.table}, {one.trials}" for one in lines if one.bound and one.ratio > one.bound]
     pooled = [line.ratio for line in lines if line.agent == "optuna" and line.table != AGAINST]
@@ -89,8 +100,10 @@ def main() -> int:
 
 def _shown(line: Line) -> str:
     bound = "" if line.bound is None else f"<= {line.bound:g} {'OK' if line.ratio <= line.bound else 'MISSED'}"
-    cells = (line.agent, line.table, str(line.trials), f"{line.regret:.4f}", PAIRS[line.agent], f"{line.rival:.4f}")
-    return row(WIDTHS, *cells, f"{line.ratio:.2f}", bound)
+    ours, theirs = (f"{fmean(some):.4f}" for some in (line.regrets, line.rivals))
+    low, high = line.interval
+    cells = (line.agent, line.table, str(line.trials), ours, PAIRS[line.agent], theirs)
+    return row(WIDTHS, *cells, f"{line.ratio:.2f}", f"{low:.2f} to {high:.2f}", bound)
 
 
 if __name__ == "__main__":
