@@ -1,9 +1,10 @@
 """What all measurements together say of a setting: nearby settings, and other contexts, inform each other.
 
 A single noisy sample says little, and the best of many says more about luck than about a setting. So rewards are
-smoothed: the posterior mean of a Gaussian process (Rasmussen and Williams, 2006, chapter 2) over the knobs' scales,
-with fixed length scales, another context counting for less. The noise check gives the noise, so that without noise
-every measured value stays as it is. Bad values are cut off at a quantile: how bad a setting is doesn't matter.
+smoothed: the posterior mean of a Gaussian process (Rasmussen and Williams, 2006, chapters 2 and 5) over the knobs'
+scales, with the likeliest of a few length scales, another context counting for less. The noise check gives the noise,
+so that without noise every measured value stays as it is. Bad values are cut off at a quantile: how bad a setting is
+doesn't matter.
 
 It ranks candidates, and settings that fresh samples can't tell apart. What is reported never comes from it.
 """
@@ -20,8 +21,8 @@ from tunegym.tuning.answers.intervals import Spread
 from tunegym.tuning.model.space import Knob, Range
 from tunegym.tuning.model.values import Scalar
 
-LENGTH = 0.15
-"""The length scale as a share of the diagonal of the knobs' scales."""
+LENGTHS = (0.1, 0.15, 0.3)
+"""The length scale as a share of the diagonal of the knobs' scales: the likeliest of these."""
 ELSEWHERE = 0.5
 """The correlation of a setting's values in two contexts that have nothing in common."""
 NEAR = 0.3
@@ -65,14 +66,20 @@ class Surface:
         self._columns = self._coordinates([some[at][0] for at in kept])
         values = advantage[kept]
         self._mean = float(values.mean()) if len(values) else 0.0
-        total = max(float(values.var()), 1e-300) if len(values) else 1.0
+        total = min(max(float(values.var()), 1e-300), 1e300) if len(values) else 1.0
         known = spread.variance if spread.freedom else total / 10
         if spread.relative and not self.relative:
-            known *= float(np.median(np.abs(means))) ** 2
-        noise = min(known, total) / max(total - known, total / 10)
+            known *= float(np.median(np.abs(means)) ** 2)
+        signal = max(total - known, total / 10)
         counts = np.array([len(some[at][1]) for at in kept])
-        covariance = self._covariance(self._columns) + np.diag(noise / counts + 1e-8)
-        self._weights = np.linalg.solve(covariance, values - self._mean)
+        best = -np.inf
+        for length in LENGTHS if len(values) else ():
+            own = np.diag(min(known, total) / signal / counts + 1e-8)
+            lower = np.linalg.cholesky(self._covariance(self._columns, length) + own)
+            half = np.linalg.solve(lower, values - self._mean)
+            likely = -0.5 * half @ half / signal - np.log(np.diag(lower)).sum()
+            if not likely <= best:  # also where squares overflow
+                best, self._length, self._weights = likely, length, np.linalg.solve(lower.T, half)
 
     @property
     def _has_ranges(self) -> bool:
@@ -80,14 +87,15 @@ class Surface:
 
     def at(self, places: Sequence[Place]) -> list[float]:
         """The smoothed advantages; where they are ``relative``, to the context's typical reward."""
-        return [float(value) for value in self._mean + self._covariance(self._coordinates(places)) @ self._weights]
+        covariance = self._covariance(self._coordinates(places), self._length)
+        return [float(value) for value in self._mean + covariance @ self._weights]
 
     def _coordinates(self, places: Sequence[Place]) -> list[np.ndarray]:
         """A column for each knob, then for each env_param."""
         columns = [_scaled(knob, [action[name] for action, _ in places]) for name, knob in self._knobs.items()]
         return columns + [_scaled(knob, [one[name] for _, one in places]) for name, knob in self._params.items()]
 
-    def _covariance(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+    def _covariance(self, rows: Sequence[np.ndarray], length: float) -> np.ndarray:
         domains = [*self._knobs.values(), *self._params.values()]
         actions = contexts = np.zeros((len(rows[0]), len(self._columns[0])))
         for at, (knob, mine, theirs) in enumerate(zip(domains, rows, self._columns, strict=True)):
@@ -99,7 +107,7 @@ class Surface:
                     (gaps / NEAR) ** 2 if isinstance(knob, Range) else np.where(gaps > 0, np.inf, 0.0)
                 )
         same = ELSEWHERE + (1 - ELSEWHERE) * np.exp(-contexts / 2)
-        return same * np.exp(-actions / (2 * LENGTH**2 * len(self._knobs)))
+        return same * np.exp(-actions / (2 * length**2 * len(self._knobs)))
 
 
 def _scaled(knob: Knob, values: Sequence[Scalar]) -> np.ndarray:
