@@ -326,3 +326,7 @@ def test_dry_run_shows_what_comes_first(cli: Cli, write_scenario: Write) -> None
         "trial 4: noisy:measure(x=1",
     ):
         assert line in told
+    told = cli(
+        "dry-run", write_scenario(args=args, baseline={"x": 7}, **keys | {"agent_steps": 6, "confirm": {}}), code=0
+    )
+    assert "nothing is confirmed: 30% of the trials have no room for one setting and the baseline" in told.stdout

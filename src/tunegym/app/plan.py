@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tunegym.app.catalog import build_agent, build_runner, build_workload
+from tunegym.tuning.answers.finalists import reserve
 from tunegym.tuning.envs.trials.phases import planned_start
 from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, PROCESS, Experiment, LiveSpec, Scenario
 from tunegym.tuning.model.space import EnvParam
@@ -28,8 +29,7 @@ def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
     if experiment.baseline is not None:
         lines.append(f"  baseline: {pairs(experiment.baseline)}")
     if experiment.confirms:
-        on_top = "" if experiment.budget.agent_steps is not None else ", on top"
-        lines.append(f"  at most {experiment.confirm.share:.0%} of the trials confirm the best settings{on_top}")
+        lines.append(_confirmation(experiment))
     for trial in first:
         context = f"  [{pairs(trial['context'])}]" if trial["context"] else ""
         phase = "" if trial["phase"] == SEARCH else f" ({trial['phase']})"
@@ -37,6 +37,19 @@ def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
         if trial["infeasible"] is not None:
             lines.append(f"    infeasible: {trial['infeasible']}")
     return Plan(tuple(lines), document)
+
+
+def _confirmation(experiment: Experiment) -> str:
+    """How many trials confirm the best settings, or that there are too few for that."""
+    steps, share = experiment.budget.agent_steps, f"{experiment.confirm.share:.0%} of the trials"
+    contexts = len(experiment.env_params.represented())
+    if steps is None:
+        return f"  at most {share} confirm the best settings, on top"
+    if reserve((), steps, experiment.confirm, contexts, experiment.baseline is not None, None):
+        return f"  at most {share} confirm the best settings"
+    measured = "one setting" if experiment.baseline is None else "one setting and the baseline"
+    where = "" if contexts == 1 else f" in each of {contexts} contexts"
+    return f"  nothing is confirmed: {share} have no room for {measured}{where}"
 
 
 def plan_live(scenario: Scenario, experiment: Experiment) -> Plan:
