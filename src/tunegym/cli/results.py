@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import webbrowser
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,11 @@ from tunegym.config.load import value_of
 from tunegym.core.errors import ConfigError, Problem, StoreError
 from tunegym.core.files import dump_toml
 from tunegym.core.text import escaped, printable
-from tunegym.tuning.answers.answer import Answer, Verdict
 from tunegym.tuning.answers.contexts import WHERE
 from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
-from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.summary import Table, table_of
-from tunegym.tuning.model.values import counted, exact_key, number, pairs, spelled, with_goal
+from tunegym.tuning.model.values import counted, pairs, spelled
 from tunegym.tuning.reports import page, results
 from tunegym.tuning.reports.verdicts import toml_of
 
@@ -107,19 +104,18 @@ def recommend(folder: Path, context: list[str], experiment: str | None, *, as_to
     folder = chosen_run(folder)
     asked: Any = results.chosen(folder, experiment)
     found = asked.recommend(_context(context))
-    verdict = _verdict(found, asked.answer)
     where = f" at {pairs(found.context)}" if found.context else ""
     if as_json:
-        print_json({**found.as_dict(), "sentence": _sentence(found, verdict), "answer": asked.answer.as_dict()})
+        print_json({**found.as_dict(), "sentence": found.verdict.sentence, "answer": asked.answer.as_dict()})
     elif as_toml:
         fixed = _fixed(results.find_run(folder), found.experiment)
-        console().out(dump_toml(_document(found, verdict, asked.objectives, fixed)).rstrip("\n"), highlight=False)
+        console().out(dump_toml(_document(found, fixed)).rstrip("\n"), highlight=False)
     else:
         by = ", as its policy chooses them" if found.source == FROM_POLICY else ""
         say(f"{found.experiment}: settings to use{where}{by}")
         rows = tuple((escaped(name), spelled(value)) for name, value in found.action.items())
         print_table(Table("", ("knob", "value"), rows, ("knob", "value")), fold=True)
-        say(_sentence(found, verdict) if found.measured else f"never measured{where}")
+        say(found.verdict.sentence)
     if found.note is not None:
         note(f"note: {found.note}")
     if found.violation:
@@ -175,33 +171,10 @@ def _context(texts: list[str]) -> dict[str, Any]:
     return context
 
 
-def _verdict(found: Recommendation, answer: Answer) -> Verdict | None:
-    """What the answer says of a recommendation; None where the recommendation says something else."""
-    known = [
-        one for one in (answer.overall, *answer.per_context) if exact_key(one.context or {}) == exact_key(found.context)
-    ]
-    for one in [found.verdict] if found.verdict is not None else known:
-        if one.chosen is not None and exact_key(one.chosen.action) == exact_key(found.action):
-            return one
-    return None
-
-
-def _sentence(found: Recommendation, verdict: Verdict | None) -> str:
-    """The answer in one sentence; without a verdict the metrics, and how often they were measured."""
-    if verdict is not None:
-        return verdict.sentence
-    parts = [f"{with_goal(name, found.goals)} {number(one)}" for name, one in found.mean.items()]
-    rests = [f"from {counted(found.measured, 'sample')}", f"first in trial {found.setting.first}", "not confirmed"]
-    return ", ".join([*parts, *rests])
-
-
-def _document(
-    found: Recommendation, verdict: Verdict | None, objectives: Sequence[Objective], fixed: dict[str, Any]
-) -> dict[str, Any]:
+def _document(found: Recommendation, fixed: dict[str, Any]) -> dict[str, Any]:
     """The table ``best`` of a ``best.toml``, with the context that was asked for and its source."""
-    best = found.setting.as_dict()
-    if verdict is not None and verdict.chosen is not None:
-        best = toml_of(verdict.chosen, verdict, objectives)
+    assert found.verdict.chosen is not None
+    best = toml_of(found.verdict.chosen, found.verdict)
     best.pop("context", None)
     more = {"note": found.note, "fixed": fixed or None, "context": nested(found.context) or None}
     return {"best": {**best, "source": found.source, **{key: one for key, one in more.items() if one is not None}}}

@@ -52,7 +52,7 @@ def per_context(trials: Iterable[Trial]) -> dict[Any, Any]:
 def test_a_trial_without_a_measurement_never_wins(outcome: Outcome) -> None:
     """Whatever its penalty."""
     best = winner([trial(1, 2, 1e9, outcome), trial(2, 1, 1e9, outcome), trial(3, 1, -5.0)])
-    assert (best.action, best.first) == ({"x": 1}, 3), "named by the first trial that measured it"
+    assert (best.action, best.trials[0].number) == ({"x": 1}, 3), "of equals the first"
     assert (best.reward, best.failed, len(best.samples)) == (-5.0, 1, 1)
     assert best_of([trial(1, 1, 1e9, outcome)]).overall is None
     assert best_of([]).overall is None
@@ -171,7 +171,8 @@ def test_neighbours_in_a_range() -> None:
     trials = rewards(*[(n % 2, 100.0 * n / 40 + (1 if n % 2 else -1) * (n - 20), n / 40) for n in range(40)])
     domains = {"load": Range(0.0, 1.0)}
     found = Measurements(trials)
-    best = [found.values[found.best_at({"load": load}, domains) or b""]["x"] for load in (0.05, 0.951)]
+    scores = [found.reward.at({"load": load}, domains) for load in (0.05, 0.951)]
+    best = [found.values[max(some, key=lambda one: some[one])]["x"] for some in scores]
     assert best == [0, 1]
 
 

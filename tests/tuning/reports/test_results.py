@@ -116,7 +116,7 @@ def test_recommend_of_several_experiments(runs: Callable[..., RunResults]) -> No
         recommend(folder, experiment="rigth")
     assert recommend(folder, experiment="right").experiment == "right"
     assert recommend(folder / "left").experiment == "left"
-    with pytest.raises(TunegymError, match="too little to recommend anything"):
+    with pytest.raises(TunegymError, match="nothing can be recommended"):
         recommend(folder, {"load": 1}, experiment="later")
 
 
@@ -139,5 +139,5 @@ def test_a_policy_that_can_not_be_used(written: Callable[..., RunResults], why: 
     (folder / "e" / "policy" / "policy.json").write_text(text)
     found = recommend(folder, {"load": "low"})
     assert (found.source, dict(found.action)) == ("trials", {"x": 1})
-    assert str(found.note).startswith("this is from the trials, since the policy can't be used: ")
+    assert "this is from the trials, since the policy can't be used: " in str(found.note)
     assert why in str(found.note)

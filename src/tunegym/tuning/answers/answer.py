@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from tunegym.tuning.answers.contexts import distance, domain, domains_of
-from tunegym.tuning.answers.finalists import FreshSamples, values_of
-from tunegym.tuning.answers.intervals import Estimate, Interval, Spread, combined, relative_spread
+from tunegym.tuning.answers.contexts import OverContexts, distance, domain, domains_of
+from tunegym.tuning.answers.intervals import SLACK, Estimate, Interval, Spread, combined, relative_spread
 from tunegym.tuning.answers.ranking import Measurements, best_among, samples_of
-from tunegym.tuning.model.scenario import Objective, aims
-from tunegym.tuning.model.space import Knob, Range
+from tunegym.tuning.answers.samples import Samples, values_of
+from tunegym.tuning.model.scenario import Objective, aims, violation
+from tunegym.tuning.model.space import MOST_REPRESENTED, Knob, Range
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, counted, exact_key, number, pairs
 
 if TYPE_CHECKING:
-    from tunegym.tuning.answers.recommendation import PolicyTable
+    from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable
 
+FEWEST = 2
+"""Measurements without which nothing is recommended."""
 SHOWN = 5
 """How many settings of an unconfirmed search are shown."""
 NOISY = 0.1
@@ -63,16 +65,17 @@ def reward_metric(
 
 @dataclass(frozen=True)
 class Gain:
-    """How much better than the baseline; positive is better."""
+    """How much better than the baseline, or without one than the median of the search; positive is better."""
 
-    reward: Interval  # difference of rewards
+    reward: Interval  # difference of rewards; over all contexts the weighted mean of that within them
     metric: str | None  # the metric that ``percent`` is of; None where no metric has a goal
-    percent: Interval | None  # of the baseline's metric
+    percent: Interval | None  # of that metric
+    on_baseline: bool
 
     @property
     def is_sure(self) -> bool:
-        """Whether it is better, at the interval's confidence."""
-        return self.reward.low > 0
+        """Whether it is better than the baseline, at the interval's confidence."""
+        return self.on_baseline and self.reward.low > 0
 
 
 @dataclass(frozen=True)
@@ -81,14 +84,16 @@ class Evidence:
 
     action: Action
     context: Context | None
-    reward: Interval | None  # None without a measurement; over all contexts the weighted mean of theirs
+    # None and empty without a measurement, and over several contexts: their values don't compare
+    reward: Interval | None
     metrics: Mapping[str, Interval]
     spread: Mapping[str, float]  # sample standard deviation by metric; empty with fewer than two samples
     samples: int  # independent trials behind it
     failed: int  # of its trials in that phase
     trials: tuple[int, ...]  # their numbers
+    violation: float  # by how much its means exceed the objectives' limits, as a share of them; 0 if they don't
     is_baseline: bool
-    gain: Gain | None  # over the baseline; None without one, and for the baseline itself
+    gain: Gain | None  # None for the baseline itself, and where there is nothing to compare with
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,7 @@ def answer(
         policy: of the agent, if it has one; its choices were finalists.
     """
     judge = _Judge(trials, head, declared, policy)
-    places = list(judge.fresh.contexts)
+    places = list(judge.samples.contexts)
     several = len(places) > 1
     per_context = tuple(judge.verdict(place) for place in places if several and judge.is_known(place))
     overall = judge.verdict(None)
@@ -159,28 +164,9 @@ def answer_at(
     declared: Mapping[str, Any],
     policy: PolicyTable | None = None,
 ) -> Verdict:
-    """The answer in a context, wholly or in part given; of one that was never measured, from its nearest neighbour."""
+    """The answer in a context, wholly or in part given; of one that was never measured, from its neighbours."""
     judge = _Judge(trials, head, declared, policy)
-    if not context or len(judge.fresh.contexts) < 2:
-        return judge.verdict(None)
-    away = distance(context, domains_of(head))
-    known = {place: away(judge.fresh.values[place]) for place in judge.fresh.contexts if judge.is_known(place)}
-    there = [place for place, gap in known.items() if gap == 0]
-    if len(there) > 1:
-        judge.fresh.restrict(there)
-        return judge.verdict(None)
-    if there:
-        return judge.verdict(there[0])
-    near = min(known, key=lambda place: known[place], default=None)
-    if near is None or known[near] == math.inf:
-        found = judge.verdict(None)
-        note = f"{pairs(context)} was never measured: this is the answer over all contexts"
-    else:
-        found = judge.verdict(near)
-        note = (
-            f"{pairs(context)} was never measured: this is the answer at {pairs(judge.fresh.values[near])}, the nearest"
-        )
-    return replace(found, notes=(note, *found.notes), sentence=f"{found.sentence} {note[0].upper()}{note[1:]}.")
+    return judge.at(context) if context else judge.verdict(None)
 
 
 class _Judge:
@@ -193,73 +179,100 @@ class _Judge:
         declared: Mapping[str, Any],
         policy: PolicyTable | None,
     ) -> None:
-        self.trials, self._policy = trials, policy
-        self.fresh = FreshSamples(head, trials)
-        self.confirmed = self.fresh.count > 0
+        self.trials, self._policy, self._domains = trials, policy, domains_of(head)
+        self.samples = Samples(head, trials)
+        self.confirmed = any(one != self.samples.baseline for one in self.samples.settings(None))
         if not self.confirmed:
-            self.fresh = FreshSamples(head, trials, confirmed=False)
-        objectives = self.fresh.objectives
-        self._domains = domains_of(head)
+            self.samples = Samples(head, trials, confirmed=False)
+        objectives = self.samples.objectives
+        self._measurements = Measurements(trials, objectives, OverContexts.of(head))
+        self._several = len(self.samples.contexts) > 1
+        self._wanted: Context = {}
+        self._near: str | None = None
         self._goals: Mapping[str, str] = head.get("goals", {})
         judged = reward_metric(head.get("metrics", []), objectives, declared)
-        names = [judged.name] if judged else [one.metric for one in aims(objectives)]
-        self._judged = next((name for name in (*names, *head.get("metrics", ())) if name in self._goals), None)
+        several = not judged and len(aims(objectives)) > 1  # the reward weighs them
+        names = [] if several else [*([judged.name] if judged else ()), *head.get("metrics", ())]
+        self._judged = next((name for name in names if name in self._goals), None)
         self._spreads: dict[str | None, Spread] = {}
 
     def is_known(self, place: bytes) -> bool:
         """Whether anything was measured in a context."""
-        return any(self.fresh.rewards(action, place) for action in self.fresh.settings(place))
+        return any(self.samples.rewards(action, place) for action in self.samples.settings(place))
+
+    def at(self, wanted: Context) -> Verdict:
+        """The answer in a context, or in all that have the values of a part of one."""
+        samples, away = self.samples, distance(wanted, self._domains)
+        if not self.confirmed and any(one.measured and away(one.context) < math.inf for one in self.trials):
+            self._near = samples.narrow(wanted)
+            there = list(samples.contexts)
+        else:
+            known = {place: away(samples.values[place]) for place in samples.contexts if self.is_known(place)}
+            there = [place for place, gap in known.items() if gap == 0]
+            if not there:
+                near = min(known, key=lambda place: known[place], default=None)
+                where = None if near is None or known[near] == math.inf else near
+                found = self.verdict(where)
+                which = "over all contexts" if where is None else f"at {pairs(samples.values[where])}, the nearest"
+                note = f"{pairs(wanted)} was never measured: this is the answer {which}"
+                text = f"{found.sentence} {note[0].upper()}{note[1:]}."
+                return replace(found, notes=(note, *found.notes), sentence=text)
+            samples.restrict(there)
+        self._wanted = wanted
+        return self.verdict(there[0] if len(there) == 1 else None)
 
     def verdict(self, context: bytes | None) -> Verdict:
         """The answer in a context, or over all."""
-        fresh = self.fresh
-        where = None if context is None else fresh.values[context]
+        samples = self.samples
+        where = None if context is None else samples.values[context]
         usable = sum(len(samples_of(trial)) for trial in self.trials if trial.cached_from is None)
         ranked = self._ranked(context)
-        if usable < 2 or not ranked:
+        if usable < FEWEST or not ranked:
             why = f"{counted(len(self.trials), 'trial')} gave {counted(usable, 'measurement')}"
-            if usable > 1:
-                why = "no setting was measured in every context" if context is None else "nothing was measured there"
+            why = why if usable < FEWEST else "nothing was measured there"
             return Verdict(where, None, (), (), self.confirmed, (), f"Nothing can be recommended: {why}.")
         best, first = ranked[0], self._first(ranked[0], context)
         shown = [self._evidence(one, context, first if one == best else 0) for one in ranked]
-        base = fresh.baseline
-        if base is not None and any(fresh.rewards(base, place) for place in self._places(context)):
-            shown.append(self._evidence(base, context, 0))
+        base = samples.baseline
+        if base is not None and base not in ranked:
+            shown += [one for one in [self._evidence(base, context, 0)] if one.samples]
         chosen = self._chosen(shown)
         others = [one for one in shown if one is not chosen]
         ties = tuple(one for one in others if self._is_tie(chosen, one, context, len(others)))
-        shown = [chosen, *sorted(others, key=lambda one: -_mean(one))]
-        notes = self._notes(chosen, shown, ties, context)
+        shown = [chosen, *sorted(others, key=_level, reverse=True)]
+        notes = self._notes(chosen, shown, context)
         sentence = self._sentence(chosen, shown, ties, context)
         return Verdict(where, chosen, tuple(shown), ties, self.confirmed, notes, sentence)
 
-    def _places(self, context: bytes | None) -> list[bytes]:
-        return list(self.fresh.contexts) if context is None else [context]
+    def _places(self, action: bytes, context: bytes | None) -> list[bytes]:
+        """The contexts in which a setting is judged."""
+        if context is not None:
+            return [context]
+        return list(self.samples.contexts) if self.confirmed else self.samples.places(action)
 
     # the choice ---------------------------------------------------------------------------------------
 
     def _ranked(self, context: bytes | None) -> list[bytes]:
         """The settings but the baseline, the winner first."""
-        fresh = self.fresh
+        samples = self.samples
         if not self.confirmed:
             return self._searched(context)
-        some = [one for one in fresh.settings(context) if one != fresh.baseline]
-        if not some:  # the confirmation has just begun
+        some = [one for one in samples.settings(context) if one != samples.baseline]
+        if not some:
             return []
-        scores = fresh.scores(some, context)
+        scores = samples.scores(some, context)
         ranked = sorted(some, key=lambda one: self._rank(one, context, scores), reverse=True)
         leading = [
             one for one in ranked if self._rank(one, context, scores)[:2] == self._rank(ranked[0], context, scores)[:2]
         ]
-        if context is not None and len(fresh.contexts) > 1:
+        if context is not None and len(samples.contexts) > 1:
             # The winner there, unless the one over all is better for sure. Reported samples don't choose between them.
             single = self._single
             best = max([one for one in leading if one != single] or leading, key=lambda one: scores[one])
-            best = single if single in leading and fresh.is_better(single, best, context) else best
+            best = single if single in leading and samples.is_better(single, best, context) else best
         else:
-            best = fresh.choose(leading, context) if leading else None
-        return [one for one in (best,) if one is not None] + [one for one in ranked if one != best]
+            best = samples.choose(leading, context)
+        return [best, *(one for one in ranked if one != best)]
 
     @cached_property
     def _single(self) -> bytes:
@@ -267,129 +280,160 @@ class _Judge:
         return next(iter(self._ranked(None)), b"")
 
     def _rank(self, one: bytes, context: bytes | None, scores: Mapping[bytes, Any]) -> tuple[bool, int, Any]:
-        blocks = min(len(self.fresh.trials(one, place)) for place in self._places(context))
-        return not self.fresh.failed(one, context), blocks, scores[one]
+        blocks = min(len(self.samples.trials(one, place)) for place in self._places(one, context))
+        return not self.samples.failed(one, context), blocks, scores[one]
 
     def _searched(self, context: bytes | None) -> list[bytes]:
-        """The best settings of the search."""
-        found = Measurements([t for t in self.trials if t.phase != "confirm"], self.fresh.objectives)
+        """The best settings of the search; the policy's choice before them, unless it only failed."""
+        found, samples = self._measurements, self.samples
         for action in found.actions:
-            self.fresh.key(found.values[action])
-        if context is None:
-            best = best_among(found).overall
-            everywhere = set(self.fresh.settings(None)) if len(self.fresh.contexts) > 1 else set(found.actions)
-            some = [one for one in found.actions if one in everywhere]
-            first = [] if best is None else [exact_key(best.action)]
-            ranked = sorted(some, key=found.order, reverse=True)
+            samples.key(found.values[action])
+        wanted = self._wanted if context is None else samples.values[context]
+        if wanted or context is not None:  # what a setting does elsewhere counts, too
+            near = found.reward.at(wanted, self._domains)
+            scores = near or {one: found.reward.over_all(one).score for one in found.actions if samples.places(one)}
+            ranked = sorted(scores, key=lambda one: (-samples.violation(one, context), scores[one]), reverse=True)
         else:
-            first = []
-            some = [one for one in found.actions if found.measured(one, context)]
-            ranked = sorted(some, key=lambda one: found.order(one, context), reverse=True)
-        return [one for one in dict.fromkeys([*first, *ranked]) if one != self.fresh.baseline or not ranked[1:]][:SHOWN]
+            best = best_among(found).overall
+            everywhere = set(samples.settings(None)) if self._several else set(found.actions)
+            some = [one for one in found.actions if one in everywhere]
+            ranked = [] if best is None else [exact_key(best.action)]
+            ranked += sorted(some, key=found.order, reverse=True)
+        ranked = [one for one in dict.fromkeys(ranked) if one != samples.baseline] or ranked[:1]
+        choice = self._choice(context)
+        if choice is not None and not self._only_failed(choice, context):
+            ranked = list(dict.fromkeys([samples.key(choice.action), *ranked]))
+        return ranked[:SHOWN]
+
+    def _choice(self, context: bytes | None) -> PolicyChoice | None:
+        """What the policy chooses; it answers for whole contexts only."""
+        if self._policy is None or (context is None and self._domains):
+            return None
+        return self._policy.at({} if context is None else self.samples.values[context], self._domains)
+
+    def _only_failed(self, choice: PolicyChoice, context: bytes | None) -> bool:
+        places = self.samples.contexts if context is None else [context]
+        trials = [one for place in places for one in self.samples.trials(exact_key(choice.action), place)]
+        return bool(trials) and not any(trial.measured for trial in trials)
 
     def _first(self, action: bytes, context: bytes | None) -> int:
         """The block from which on the winner is reported: that after the race that chose it."""
-        fresh = self.fresh
+        samples = self.samples
         if not self.confirmed:
             return 0
-        count = min(len(fresh.trials(action, place)) for place in self._places(context))
-        raced = len(fresh.contexts) > 1  # there at least the first block is a race
-        for place in fresh.contexts:
+        count = min(len(samples.trials(action, place)) for place in self._places(action, context))
+        raced = self._several  # there at least the first block is a race
+        for place in samples.contexts:
             counts = [
-                len(fresh.trials(one, place))
-                for one in fresh.settings(place)
-                if one not in (action, fresh.baseline) and not fresh.failed(one)
+                len(samples.trials(one, place))
+                for one in samples.settings(place)
+                if one not in (action, samples.baseline) and not samples.failed(one)
             ]
             raced = max([raced, *(one for one in counts if one < count)])
         return int(raced) if count - raced >= REPORT else 0
 
     def _chosen(self, shown: Sequence[Evidence]) -> Evidence:
         """The first one; the baseline if that is not better for sure, and nothing is wrong with the baseline."""
-        first, base = shown[0], shown[-1]
-        if len(shown) < 2 or not base.is_baseline or (base.failed and not first.failed):
+        first, base, gain = shown[0], shown[-1], shown[0].gain
+        if first is base or not base.is_baseline or (base.failed and not first.failed):
             return first
-        if self.confirmed:
-            spoilt = first.failed and not base.failed
-            return first if first.gain is not None and first.gain.is_sure and not spoilt else base
-        return first if first.gain is None or first.gain.reward.mean > 0 else base
+        if not self.confirmed:
+            return first if gain is None or not gain.on_baseline or gain.reward.mean > 0 else base
+        spoilt = first.failed and not base.failed
+        return first if gain is not None and (gain.is_sure or not gain.on_baseline) and not spoilt else base
 
     def _is_tie(self, chosen: Evidence, other: Evidence, context: bytes | None, comparisons: int) -> bool:
         one, two = exact_key(chosen.action), exact_key(other.action)
-        if self.fresh.violation(two, context) > self.fresh.violation(one, context):
+        if self.samples.violation(two, context) > self.samples.violation(one, context):
             return False
-        found = self.fresh.advantage(one, two, context)
+        found = self.samples.advantage(one, two, context)
         if found is None:
             return False
-        bounds = found.interval(self.fresh.confidence, comparisons)
+        bounds = found.interval(self.samples.confidence, comparisons)
         return bounds.known and bounds.low <= 0
 
     # the evidence -------------------------------------------------------------------------------------
 
     def _evidence(self, action: bytes, context: bytes | None, first: int) -> Evidence:
-        fresh, places = self.fresh, self._places(context)
-        cells = {place: [t for t in fresh.trials(action, place)[first:] if t.measured] for place in places}
-        cells = {place: trials for place, trials in cells.items() if trials}
-        trials = [trial for some in cells.values() for trial in some]
+        samples = self.samples
+        places = self._places(action, context)
+        trials = [one for place in places for one in samples.trials(action, place)[first:] if one.measured]
         names = dict.fromkeys(name for trial in trials for name in trial.metrics)
-        found = {name: one for name in (None, *names) if (one := self._mean_of(cells, name)) is not None}
-        values = {name or REWARD: values_of(trials, name) for name in found}
-        is_baseline = action == fresh.baseline
+        alone = context is not None or not self._several
+        values = {name: values_of(trials, name) for name in ((None, *names) if alone and trials else ())}
+        found = {name: self._spread(name).estimate(some).interval(samples.confidence) for name, some in values.items()}
+        is_baseline = action == samples.baseline
         return Evidence(
-            action=fresh.values[action],
-            context=None if context is None else fresh.values[context],
+            action=samples.values[action],
+            context=None if context is None else samples.values[context],
             reward=found.get(None),
             metrics={name: one for name, one in found.items() if name is not None},
-            spread={name: stdev(some) for name, some in values.items() if len(some) > 1 and len(cells) == 1},
+            spread={name or REWARD: stdev(some) for name, some in values.items() if len(some) > 1},
             samples=len(trials),
-            failed=fresh.failed(action, context),
+            failed=sum(not trial.measured for place in places for trial in samples.trials(action, place)),
             trials=tuple(trial.number for trial in trials),
+            violation=fmean(self._violation(action, place, first) for place in places) if trials else 0.0,
             is_baseline=is_baseline,
             gain=None if is_baseline else self._gain(action, context, first),
         )
 
+    def _violation(self, action: bytes, place: bytes, first: int) -> float:
+        trials = self.samples.trials(action, place)[first:]
+        values = {one.metric: values_of(trials, one.metric) for one in self.samples.objectives}
+        known = [one for one in self.samples.objectives if values[one.metric]]
+        return violation(known, {one.metric: fmean(values[one.metric]) for one in known})
+
     def _spread(self, name: str | None) -> Spread:
         if name not in self._spreads:
-            self._spreads[name] = self.fresh.pool(name)
+            self._spreads[name] = self.samples.pool(name)
         return self._spreads[name]
 
-    def _mean_of(self, cells: Mapping[bytes, Sequence[Trial]], name: str | None) -> Interval | None:
-        """Over several contexts the mean by their weights."""
-        values = {place: values_of(some, name) for place, some in cells.items()}
-        parts = [
-            (self.fresh.contexts.get(place, 1.0), self._spread(name).estimate(some))
-            for place, some in values.items()
-            if some
-        ]
-        if not parts:
-            return None
-        total = math.fsum(weight for weight, _ in parts)
-        found = parts[0][1] if len(parts) == 1 else combined([(weight / total, one) for weight, one in parts])
-        return found.interval(self.fresh.confidence)
-
     def _gain(self, action: bytes, context: bytes | None, first: int) -> Gain | None:
-        fresh, base = self.fresh, self.fresh.baseline
-        if base is None or (found := fresh.advantage(action, base, context, first)) is None:
+        samples, name, places = self.samples, self._judged, self._places(action, context)
+        if not 0 < len(places) <= MOST_REPRESENTED or not all(samples.rewards(action, p, first) for p in places):
             return None
-        name, percent = self._judged, None
-        if name is not None and (ratio := self._ratio(action, base, context, first, name)) is not None:
+        base = samples.baseline
+        if base is not None and not all(samples.rewards(base, place, first) for place in places):
+            base = None
+        gaps = [self._gap(None, action, base, place, first)[0] for place in places]
+        reward = combined(list(zip(samples.weights([one.mean for one in gaps], places), gaps, strict=True)))
+        percent = None
+        if name is not None and (ratio := self._ratio(name, action, base, places, first)) is not None:
             sign = 100.0 if self._goals[name] == "max" else -100.0
-            percent = ratio.interval(fresh.confidence).mapped(sign, -sign)
-        return Gain(found.interval(fresh.confidence), name if percent else None, percent)
+            percent = ratio.interval(samples.confidence).mapped(sign, -sign)
+        return Gain(reward.interval(samples.confidence), name if percent else None, percent, base is not None)
 
-    def _ratio(self, action: bytes, base: bytes, context: bytes | None, first: int, name: str) -> Estimate | None:
-        """A metric over the baseline's; over several contexts the mean gap within them, over the baseline's mean."""
-        spread, places = self._spread(name), self._places(context)
-        mine, theirs = (
-            [values_of(self.fresh.trials(one, place)[first:], name) for place in places] for one in (action, base)
-        )
-        if not spread.relative or not all(mine) or not all(theirs):
+    def _gap(
+        self, name: str | None, action: bytes, base: bytes | None, place: bytes, first: int
+    ) -> tuple[Estimate, float]:
+        """How much more of a metric, or of the reward, than what it is compared with; and that."""
+        samples, spread = self.samples, self._spread(name)
+        mine = values_of(samples.trials(action, place)[first:], name)
+        if base is not None:
+            theirs = values_of(samples.trials(base, place)[first:], name)
+            return spread.difference(mine, theirs), fmean(theirs)
+        own, typical = spread.estimate(mine), samples.typical(place, name)
+        return replace(combined([(1.0, own)]), mean=own.mean - typical), typical
+
+    def _ratio(
+        self, name: str, action: bytes, base: bytes | None, places: Sequence[bytes], first: int
+    ) -> Estimate | None:
+        """A metric over what it is compared with; over several contexts the mean gap within them over the mean."""
+        samples, spread = self.samples, self._spread(name)
+        if not spread.relative:
             return None
         if len(places) == 1:
-            return spread.ratio(mine[0], theirs[0])
-        gaps = [spread.difference(one, two) for one, two in zip(mine, theirs, strict=True)]
+            mine = values_of(samples.trials(action, places[0])[first:], name)
+            if base is not None:
+                return spread.ratio(mine, values_of(samples.trials(base, places[0])[first:], name))
+            own, typical = spread.estimate(mine), samples.typical(places[0], name)
+            return replace(own, mean=own.mean / typical) if typical else None
+        gaps, levels = zip(*(self._gap(name, action, base, place, first) for place in places), strict=True)
         sign = 1.0 if self._goals[name] == "max" else -1.0
-        weights = self.fresh.weights([sign * gap.mean for gap in gaps], places)
-        whole = math.fsum(weight * fmean(some) for weight, some in zip(weights, theirs, strict=True))
+        weights = samples.weights([sign * gap.mean for gap in gaps], places)
+        whole = math.fsum(map(operator.mul, weights, levels))
+        if not whole:
+            return None
         found = combined([(weight / whole, gap) for weight, gap in zip(weights, gaps, strict=True)])
         return replace(found, mean=1 + found.mean)
 
@@ -406,7 +450,7 @@ class _Judge:
         spread = relative_spread(start) if len(start) > 1 else None
         drift, note = None, None
         if spread is not None and end and self._spread(name).relative:
-            drift = self._spread(name).ratio(end, start).interval(self.fresh.confidence).mapped(100.0, -100.0)
+            drift = self._spread(name).ratio(end, start).interval(self.samples.confidence).mapped(100.0, -100.0)
         if spread is not None and spread > NOISY:
             note = f"the same settings vary by {number(100 * spread, 2)} %: is the machine busy?"
         if drift is not None and not drift.low <= 0 <= drift.high:
@@ -417,100 +461,124 @@ class _Judge:
 
     # the words ----------------------------------------------------------------------------------------
 
-    def _notes(
-        self, chosen: Evidence, shown: Sequence[Evidence], ties: Sequence[Evidence], context: bytes | None
-    ) -> tuple[str, ...]:
+    def _notes(self, chosen: Evidence, shown: Sequence[Evidence], context: bytes | None) -> tuple[str, ...]:
         notes: list[str] = []
+        choice = self._choice(context)
+        chose = choice is not None and exact_key(choice.action) == exact_key(chosen.action)
         if not self.confirmed:
-            notes.append("not confirmed: the best value of a search flatters itself")
+            off = (self.samples.head.get("confirm") or {"mode": "off"}).get("mode") == "off"
+            why = "confirm is off" if off else "the run has not come to that, or has too few trials for it"
+            notes.append(f"not confirmed ({why}): the best value of a search flatters itself")
+        if self._near is not None:
+            notes.append(f"from {self._near}")
         if chosen.failed:
             notes.append(f"{counted(chosen.failed, 'trial')} of these settings failed")
+        if chosen.violation:
+            closest = "no measured setting keeps the limits, and this one comes closest"
+            notes.append(("it exceeds the limits" if chose else closest) + self._exceeded(chosen))
         notes += [
             f"{pairs(one.action)} is not recommended: {counted(one.failed, 'trial')} of it failed"
             for one in shown
             if one.failed and not chosen.failed and self.confirmed
         ]
-        if ties:
-            notes.append(f"{counted(len(ties), 'other setting')} can't be told apart from it")
-        choice = None
-        if self._policy is not None and (context is not None or not self._domains):
-            choice = self._policy.at({} if context is None else self.fresh.values[context], self._domains)
-        if choice is not None and exact_key(choice.action) != exact_key(chosen.action):
-            notes.append(f"the agent's policy chooses {pairs(choice.action)}")
+        front = best_among(self._measurements).pareto if context is None and not self._wanted else ()
+        if len(front) > 1:
+            some = f"one of {len(front)} settings on the Pareto set"
+            notes.append(f"{some}, the one with the highest reward: see best.toml")
+        if choice is not None and not chose:
+            failed = ", which failed whenever it was tried there" if self._only_failed(choice, context) else ""
+            notes.append(f"the agent's policy chooses {pairs(choice.action)}{failed}")
+        elif choice is not None and not self.confirmed:
+            notes += self._about_choice(choice, chosen, shown, context)
         return tuple(notes)
+
+    def _about_choice(
+        self, choice: PolicyChoice, chosen: Evidence, shown: Sequence[Evidence], context: bytes | None
+    ) -> Iterator[str]:
+        """On the choice of a policy that was not confirmed: how old it is, and what was measured better."""
+        assert self._policy is not None
+        made = sum(trial.status != "cancelled" for trial in self.trials)
+        if self._policy.trials < made:
+            yield f"the policy was saved after {self._policy.trials} of {made} trials"
+        if context is not None and exact_key(choice.context) != context:
+            yield f"the policy was asked at {pairs(choice.context)}, which is nearest"
+        best = max((one for one in shown if one is not chosen), key=_level, default=None)
+        if best is not None and not chosen.samples:
+            yield f"the best that was measured there is {pairs(best.action)}"
+        elif best is not None and (
+            found := self.samples.advantage(exact_key(best.action), exact_key(chosen.action), context)
+        ):
+            bounds = found.interval(self.samples.confidence)
+            if (bounds.low if bounds.known else found.mean) > SLACK * abs(_level(chosen)):
+                how = "was measured" if bounds.known else "looks"
+                yield f"{pairs(best.action)} {how} better there"
+
+    def _exceeded(self, one: Evidence) -> str:
+        """In brackets the metrics that exceed their limits; empty if none is known to."""
+        means = {name: found.mean for name, found in one.metrics.items()}
+        found = [
+            f"{objective.metric} is {number(means[objective.metric])}, the limit {number(objective.limit)}"
+            for objective in self.samples.objectives
+            if objective.limit is not None and objective.metric in means and objective.violation(means)
+        ]
+        return f" ({', '.join(found)})" if found else ""
 
     def _sentence(
         self, chosen: Evidence, shown: Sequence[Evidence], ties: Sequence[Evidence], context: bytes | None
     ) -> str:
         """``x=4: duration_s 1.02, 12 % less than your settings (95 % CI 9 to 15 %), from 6 confirmation trials``."""
-        where = ""
-        if len(self.fresh.contexts) > 1:
-            where = (
-                f"over all {len(self.fresh.contexts)} contexts, "
-                if context is None
-                else f"at {pairs(self.fresh.values[context])}, "
-            )
-        what = f"{where}{pairs(chosen.action)}"
-        value = self._value_text(
-            chosen, bounds=chosen.gain is None, alone=context is not None or len(self.fresh.contexts) < 2
-        )
-        unit = "confirmation trial" if self.confirmed else "search trial"
-        elsewhere = sum(t.measured and exact_key(t.action) == exact_key(chosen.action) for t in self.trials)
-        many = counted(chosen.samples or elsewhere, unit) + ("" if chosen.samples else " in other contexts")
-        rests = f"from {many}" + ("" if self.confirmed else ", not confirmed")
+        gain, where = chosen.gain, ""
+        if context is not None and self._several:
+            where = f"at {pairs(self.samples.values[context])}, "
+        elif self._several:
+            all_of = f"at {pairs(self._wanted)}, over" if self._wanted else "over all"
+            where = f"{all_of} {len(self.samples.contexts)} contexts, "
+        what, value = f"{where}{pairs(chosen.action)}", self._value_text(chosen)
+        rests = f"from {counted(chosen.samples, 'confirmation trial' if self.confirmed else 'search trial')}"
+        if not chosen.samples:
+            elsewhere = sum(t.measured and exact_key(t.action) == exact_key(chosen.action) for t in self.trials)
+            rests = "never measured there" + (f", in other contexts {counted(elsewhere, 'time')}" if elsewhere else "")
+        rests += "" if self.confirmed else ", not confirmed"
         if chosen.is_baseline:
             best = next((one for one in shown if not one.is_baseline and one.gain is not None), None)
             beside = "" if best is None else f"; the next best, {pairs(best.action)}, is {self._gain_text(best, '')}"
             return _capital(f"keep your settings ({what}){value}, {rests}: nothing is better for sure{beside}.")
-        if chosen.gain is not None:
-            gain = self._gain_text(chosen, " than your settings")
-            named = "" if value else f"{chosen.gain.metric or REWARD} "
-            return _capital(f"{what}{value or ':'}{',' if value else ''} {named}{gain}, {rests}.")
-        return _capital(f"{what}{value}, {rests}{self._beside(chosen, context)}.")
+        tied = f"; {counted(len(ties), 'other setting')} can't be told apart from it" if ties else ""
+        named = "" if value or gain is None or gain.metric is None else f"{gain.metric} "
+        if gain is not None and gain.on_baseline:
+            text = f"{value or ':'}{',' if value else ''} {named}{self._gain_text(chosen, ' than your settings')}"
+            return _capital(f"{what}{text}, {rests}{tied}.")
+        beside = "" if gain is None else f"; {named}{self._gain_text(chosen, ' than the median of the search')}"
+        return _capital(f"{what}{value}, {rests}{beside}{tied}.")
 
-    def _value_text(self, one: Evidence, *, bounds: bool, alone: bool) -> str:
+    def _value_text(self, one: Evidence) -> str:
         name = self._judged or REWARD
         found = one.metrics.get(name, one.reward)
-        if found is None or not alone:
+        if found is None:
             return ""
         between = f" ({_percent(found.confidence)} CI {number(found.low)} to {number(found.high)})"
-        return f": {name} {number(found.mean)}{between if bounds and found.known else ''}"
+        bounds = found.known and (one.gain is None or not one.gain.on_baseline)
+        return f": {name} {number(found.mean)}{between if bounds else ''}"
 
     def _gain_text(self, one: Evidence, than: str) -> str:
-        """``12 % less than your settings (95 % CI 9 to 15 %)``."""
+        """``12 % less than your settings (95 % CI 9 to 15 %)``; without an interval where the value has one."""
         assert one.gain is not None
-        shown, unit = one.gain.percent or one.gain.reward, " %" if one.gain.percent else ""
+        shown, unit = (one.gain.percent, " %") if one.gain.percent else (one.gain.reward, " reward")
+        if shown.mean == 0:
+            return f"no better{than}"
         up, down = ("less", "more") if self._goals.get(one.gain.metric or "") == "min" else ("more", "less")
         side = up if shown.mean >= 0 else down
-        sign = 1.0 if shown.mean >= 0 else -1.0
-        bounds = shown.mapped(sign)
-        label = "" if unit else " reward"
+        bounds = shown.mapped(1.0 if shown.mean >= 0 else -1.0)
+        alone = one.gain.on_baseline or one.reward is None
         between = f" ({_percent(shown.confidence)} CI {number(bounds.low, 2)} to {number(bounds.high, 2)}{unit})"
-        return f"{number(bounds.mean, 2)}{unit}{label} {side}{than}{between if shown.known else ''}"
-
-    def _beside(self, chosen: Evidence, context: bytes | None) -> str:
-        """Without a baseline: compared to the search's typical trial, within each context."""
-        name, places, shares = self._judged, self._places(context), []
-        if name is None:
-            return ""
-        for place in places:
-            found = [t for t in self.trials if t.phase == "search" and t.cached_from is None]
-            found = [t for t in found if len(self.fresh.contexts) < 2 or exact_key(t.context) == place]
-            typical = values_of([t for t in found if t.measured], name)
-            mine = values_of(
-                [t for t in self.trials if t.number in chosen.trials and exact_key(t.context) == place], name
-            )
-            if len(typical) < 2 or not mine or not (middle := median(typical)):
-                return ""
-            shares.append(100 * (fmean(mine) / middle - 1))
-        sign = 1.0 if self._goals[name] == "max" else -1.0
-        share = math.fsum(map(operator.mul, self.fresh.weights([sign * one for one in shares], places), shares))
-        side, named = "more" if share > 0 else "less", f"{name} " if len(places) > 1 else ""
-        return f"; {named}{number(abs(share), 2)} % {side} than the median of the search"
+        return f"{number(bounds.mean, 2)}{unit} {side}{than}{between if shown.known and alone else ''}"
 
 
-def _mean(one: Evidence) -> float:
-    return -math.inf if one.reward is None else one.reward.mean
+def _level(one: Evidence) -> float:
+    """How good a setting is beside others of the same verdict."""
+    if one.reward is not None:
+        return one.reward.mean
+    return one.gain.reward.mean if one.gain is not None else 0.0 if one.is_baseline else -math.inf
 
 
 def _percent(confidence: float) -> str:

@@ -18,13 +18,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tunegym.tuning.answers.contexts import OverContexts, distance
 from tunegym.tuning.model.scenario import Objective, aims, violation
-from tunegym.tuning.model.space import Knob, nested
+from tunegym.tuning.model.space import Knob
 from tunegym.tuning.model.trial import CONFIRM, Cancelled, Measured, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics, Scalar, exact_key
 
@@ -59,11 +59,6 @@ class Setting:
     violation: float  # by how much its mean metrics exceed the objectives' limits, as a share of them; 0 if they don't
 
     @property
-    def first(self) -> int:
-        """The number of the first trial that measured it; 0 if none did."""
-        return min((trial.number for trial in self.trials), default=0)
-
-    @property
     def samples(self) -> tuple[Metrics, ...]:
         """Every sample of metrics."""
         return tuple(sample for trial in self.trials for sample in samples_of(trial))
@@ -82,24 +77,6 @@ class Setting:
     def spread(self) -> dict[str, float]:
         """The standard deviation over every sample; empty with fewer than two."""
         return Measured(self.samples).spread() if len(self.samples) > 1 else {}
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, for TOML and JSON."""
-        found = {"trial": self.first, "reward": self.reward} if self.samples else {}
-        document: dict[str, Any] = {
-            **found,
-            "measured": len(self.samples),
-            "failed": self.failed,
-            "settings": nested(self.action),
-            "metrics": self.metrics(),
-        }
-        if self.violation:
-            document["violation"] = self.violation
-        if self.spread():
-            document["spread"] = self.spread()
-        if self.context is not None:
-            document["context"] = nested(self.context)
-        return document
 
 
 Cells = Mapping[bytes, Mapping[bytes, Sequence[Trial]]]
@@ -358,14 +335,6 @@ class Measurements:
     def is_baseline(self, action: bytes) -> bool:
         """Whether it is the setting in use today."""
         return self._over is not None and self._over.baseline is not None and exact_key(self._over.baseline) == action
-
-    def best_at(self, wanted: Context, domains: Mapping[str, Knob]) -> bytes | None:
-        """The best action in a context, or in all that have these values; None if nothing was measured there or near.
-
-        Where a limit counts, the actions that keep it come first.
-        """
-        scores = self.reward.at(wanted, domains)
-        return max(scores, key=lambda one: (-self.violation(one), scores[one]), default=None)
 
     def violation(self, action: bytes, context: bytes | None = None) -> float:
         """By how much a measured action exceeds the limits."""

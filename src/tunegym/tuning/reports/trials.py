@@ -19,15 +19,15 @@ from tunegym.tuning.answers.contexts import OverContexts, domain, domains_of, tr
 from tunegym.tuning.answers.importance import importance
 from tunegym.tuning.answers.intervals import Interval
 from tunegym.tuning.answers.ranking import Measurements, Setting, best_among, samples_of
-from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommendation, Recommender
-from tunegym.tuning.model.scenario import Objective, violation
+from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommendation, recommend
+from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.model.summary import Table, table_of
 from tunegym.tuning.model.trial import FAILURES, Measured, Trial
 from tunegym.tuning.model.values import bare, counted, exact_key, number, pairs, rounded, seconds, spelled, with_goal
 from tunegym.tuning.reports.charts import charts_of
 from tunegym.tuning.reports.results import Results, need_pandas
-from tunegym.tuning.reports.verdicts import BETTER, REWARD, better, cells, facts_of, interval_text, toml_of, unmix
+from tunegym.tuning.reports.verdicts import BETTER, REWARD, better, cells, facts_of, interval_text, toml_of
 from tunegym.tuning.stores import reader
 
 if TYPE_CHECKING:
@@ -93,15 +93,15 @@ class TrialResults(Results):
         """What to use, how much better that is than the baseline, and what this rests on."""
         policy = self._policy if isinstance(self._policy, PolicyTable) else None
         found = answer(tuple(self), self.head, self.declared, policy)
-        told = [self._told(one, len(found.per_context)) for one in (found.overall, *found.per_context)]
+        told = [self._told(one) for one in (found.overall, *found.per_context)]
         return replace(found, overall=told[0], per_context=tuple(told[1:]))
 
-    def _told(self, verdict: Verdict, contexts: int) -> Verdict:
-        """A verdict as users see it: "so far" before the end, and without means over several contexts."""
+    def _told(self, verdict: Verdict) -> Verdict:
+        """A verdict as users see it: "so far" before the end."""
         if verdict.chosen is not None and self.state in ("running", "interrupted"):
             what = "search" if self.journal.after_search is None else "confirmation"
-            verdict = replace(verdict, sentence=f"{what} not finished, so far: {verdict.sentence}")
-        return unmix(verdict) if contexts > 1 and verdict.context is None else verdict
+            return replace(verdict, sentence=f"{what} not finished, so far: {verdict.sentence}")
+        return verdict
 
     @property
     def best(self) -> Evidence | None:
@@ -144,20 +144,16 @@ class TrialResults(Results):
         found, more = self.answer, {"fixed": nested(fixed)} if fixed else {}
         document: dict[str, Any] = {}
         if found.overall.chosen is not None:
-            document["best"] = self._toml(found.overall.chosen, found.overall) | more
+            document["best"] = toml_of(found.overall.chosen, found.overall) | more
         for one in found.overall.finalists:
             if one.is_baseline:
-                document["baseline"] = self._toml(one, found.overall)
+                document["baseline"] = toml_of(one, found.overall)
         silent = replace(found.overall, chosen=None)
-        if front := [self._toml(one, replace(silent, confirmed=sure)) | more for one, sure in self._front]:
+        if front := [toml_of(one, replace(silent, confirmed=sure)) | more for one, sure in self._front]:
             document["pareto"] = front
-        if several := [self._toml(one.chosen, one) for one in found.per_context if one.chosen is not None]:
+        if several := [toml_of(one.chosen, one) for one in found.per_context if one.chosen is not None]:
             document["per_context"] = several
         write_atomic(self.folder / BEST, dump_toml(document))
-
-    def _toml(self, one: Evidence, verdict: Verdict) -> dict[str, Any]:
-        exceeds = self._known(one)["violation"]
-        return toml_of(one, verdict, self.objectives) | ({"violation": exceeds} if exceeds else {})
 
     @cached_property
     def _policy(self) -> PolicyTable | str | None:
@@ -183,8 +179,8 @@ class TrialResults(Results):
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:
         """The settings to use; see ``tunegym.recommend``."""
-        found = Recommender(self.name, tuple(self), self.head, self.declared, self._policy).recommend(context)
-        return replace(found, verdict=found.verdict and self._told(found.verdict, len(self.answer.per_context)))
+        found = recommend(self.name, tuple(self), self.head, self.declared, self._policy, context)
+        return replace(found, verdict=self._told(found.verdict))
 
     def charts(self, fixed: Mapping[str, Any], share: float = 1.0) -> dict[str, Any]:
         """Plain data that ``report.html`` plots: ``fixed`` completes commands, ``share`` is its part of a page."""
@@ -225,7 +221,7 @@ class TrialResults(Results):
         }
         found = None
         if best is not None:
-            found = {**self._known(best, verdict.confirmed), "answer": verdict.sentence}
+            found = {**facts_of(best, verdict.confirmed), "answer": verdict.sentence}
             notes = (f"{escaped(self.name)}: {escaped(verdict.sentence)}",) if best.action else ()
         failures = (trial.reason for trial in reversed(self.trials) if trial.status in FAILURES)
         facts = {"cached": self._cached, "best": found, "goals": self.goals, "latest_failure": next(failures, None)}
@@ -287,33 +283,25 @@ class TrialResults(Results):
                 "phases": dict(Counter(trial.phase for trial in self).most_common()),
             },
             "answer": found.as_dict(),
-            "best": job and self._known(job) | {"found_s": None},
-            "per_context": [self._known(one.chosen, one.confirmed) for one in found.per_context if one.chosen],
+            "best": job and facts_of(job, confirmed=False) | {"found_s": None},
+            "per_context": [facts_of(one.chosen, one.confirmed) for one in found.per_context if one.chosen],
             "policy": self._policy_facts(),
-            "pareto": [self._known(one, confirmed) for one, confirmed in self._front],
+            "pareto": [facts_of(one, confirmed) for one, confirmed in self._front],
             "importance": importance(list(self), names),
         }
         if best is not None:
             same = exact_key(best.action)
             when = [self.times[one.number] for one in self if one.measured and exact_key(one.action) == same]
             tried = {"found_s": min(when, default=None), "settings_tried": len(self.measurements.actions)}
-            findings["best"] = self._known(best, found.overall.confirmed) | tried
+            findings["best"] = facts_of(best, found.overall.confirmed) | tried
         return self._reasons(), self._time(), findings
-
-    def _known(self, one: Evidence, confirmed: bool = False) -> dict[str, Any]:
-        """A setting as plain data; over several contexts it exceeds the limits by the mean of what its trials do."""
-        found, numbers = facts_of(one, self.objectives) | {"confirmed": confirmed}, set(one.trials)
-        if one.metrics or not one.trials or all(objective.limit is None for objective in self.objectives):
-            return found
-        exceeds = [violation(self.objectives, trial.metrics) for trial in self if trial.number in numbers]
-        return found | {"violation": statistics.fmean(exceeds)}
 
     def _printed(self) -> tuple[Table | None, list[str], str]:
         verdict, best = self.answer.overall, self.best
         lines = [f"{escaped(self.name)}: no trial was measured"] if not self.statuses["measured"] else []
         if not lines and self.head.get("agent") is not None:
             lines = [f"{escaped(self.name)}: {escaped(verdict.sentence)}"]
-        if best is not None and self._known(best)["violation"]:
+        if best is not None and best.violation:
             lines.append("  no setting keeps the limits; these come closest")
         return self._best_table(), lines, "trajectory.csv"
 
@@ -364,7 +352,11 @@ class TrialResults(Results):
         if len(shown) > MOST_CHOICES and is_counted:
             shown = sorted(shown, key=lambda one: -drawn[exact_key(one.context)])[:MOST_CHOICES]
         shown = shown[:: max(1, -(-len(shown) // MOST_CHOICES))]
-        bests = {exact_key(one.context or {}): one for one in (*self.best_per_context, self.best) if one}
+        bests = {
+            exact_key(verdict.context or {}): max(measured)[2]
+            for verdict in (*self.answer.per_context, self.answer.overall)
+            if (measured := [(one.reward.mean, -at, one) for at, one in enumerate(verdict.finalists) if one.reward])
+        }
         choices = []
         for one in shown:
             context = exact_key(one.context)
@@ -496,7 +488,7 @@ def _searched(setting: Setting, valued: bool) -> Evidence:
     values = {name: Interval(mean, -math.inf, math.inf, len(setting.trials), 0.95) for name, mean in means.items()}
     numbers, spread = tuple(trial.number for trial in setting.trials), setting.spread() if valued else {}
     counts, reward = (len(setting.samples), setting.failed, numbers), values.pop("", None)
-    return Evidence(setting.action, None, reward, values, spread, *counts, False, None)
+    return Evidence(setting.action, None, reward, values, spread, *counts, setting.violation, False, None)
 
 
 def _rises(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

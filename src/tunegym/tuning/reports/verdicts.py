@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from tunegym.tuning.answers.answer import Answer, Evidence, Gain, Noise, Verdict
 from tunegym.tuning.answers.intervals import Interval
-from tunegym.tuning.model.scenario import Objective, violation
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import number, pairs, plus_minus, with_goal
@@ -36,16 +33,9 @@ def interval_text(interval: Interval | None) -> str:
     return plus_minus(interval.mean, (ends[1] - ends[0]) / 2 if ends else None)
 
 
-def unmix(verdict: Verdict) -> Verdict:
-    """A verdict over several contexts without means over them. Gains stay: they are within contexts."""
-    own = partial(replace, reward=None, metrics={}, spread={})
-    found, ties = tuple(map(own, verdict.finalists)), tuple(map(own, verdict.ties))
-    return replace(verdict, chosen=verdict.chosen and own(verdict.chosen), finalists=found, ties=ties)
-
-
 def better(gain: Gain | None, judged: str | None) -> str:
     """``12 % (9 to 15 %)``: how much better than the baseline; in units of the reward where that is no metric."""
-    if gain is None:
+    if gain is None or not gain.on_baseline:
         return ""
     shown, unit = (gain.reward, "") if gain.percent is None or gain.metric != judged else (gain.percent, " %")
     ends = bounds(shown)
@@ -65,7 +55,7 @@ def cells(one: Evidence, metrics: Sequence[str], goals: Mapping[str, str], judge
     return found | {"samples": number(one.samples), "failed": number(one.failed) if one.failed else ""}
 
 
-def facts_of(one: Evidence, objectives: Sequence[Objective]) -> dict[str, Any]:
+def facts_of(one: Evidence, confirmed: bool) -> dict[str, Any]:
     """A setting as plain data, for ``--json``."""
     means = {name: interval.mean for name, interval in one.metrics.items()}
     facts: dict[str, Any] = {
@@ -76,19 +66,24 @@ def facts_of(one: Evidence, objectives: Sequence[Objective]) -> dict[str, Any]:
         "gain": _gain(one.gain),
         "samples": one.samples,
         "failed": one.failed,
-        "violation": violation(objectives, means) if means else 0.0,
+        "violation": one.violation,
         "metrics": means,
         "intervals": {name: ends for name, interval in one.metrics.items() if (ends := bounds(interval)) is not None},
         "spread": dict(one.spread),
+        "confirmed": confirmed,
     }
     return facts if one.context is None else facts | {"context": dict(one.context)}
 
 
-def toml_of(one: Evidence, verdict: Verdict, objectives: Sequence[Objective]) -> dict[str, Any]:
+def toml_of(one: Evidence, verdict: Verdict) -> dict[str, Any]:
     """A setting as ``best.toml`` has it: facts that are known, with nested tables as in ``cmd_args``."""
-    facts: dict[str, Any] = facts_of(one, objectives) | {"confirmed": verdict.confirmed}
+    facts = facts_of(one, verdict.confirmed)
     if one == verdict.chosen:
-        facts |= {"answer": verdict.sentence, "ties": [nested(tie.action) for tie in verdict.ties]}
+        facts |= {
+            "answer": verdict.sentence,
+            "note": "; ".join(verdict.notes) or None,
+            "ties": [nested(tie.action) for tie in verdict.ties],
+        }
     named = {"measured": facts.pop("samples"), "settings": nested(facts.pop("action"))}
     if "context" in facts:
         named["context"] = nested(facts.pop("context"))
@@ -99,7 +94,7 @@ def toml_of(one: Evidence, verdict: Verdict, objectives: Sequence[Objective]) ->
 def _gain(gain: Gain | None) -> dict[str, Any] | None:
     if gain is None:
         return None
-    found: dict[str, Any] = {"reward": gain.reward.mean, "interval": bounds(gain.reward)}
+    found = {"on_baseline": gain.on_baseline, "reward": gain.reward.mean, "interval": bounds(gain.reward)}
     if gain.percent is not None:
         found |= {"metric": gain.metric, "percent": gain.percent.mean, "percent_interval": bounds(gain.percent)}
     return {key: value for key, value in found.items() if value is not None}
@@ -147,10 +142,11 @@ def _chart(
     found = verdict.finalists
     title, shown = REWARD, {id(one): one.reward for one in found}
     gains = {id(one): one.gain for one in found if one.gain is not None}
+    than = "the baseline" if all(one.on_baseline for one in gains.values()) else "the median of the search"
     if over_all and gains and all(one.percent and one.metric == judged for one in gains.values()):
-        title, shown = "% better than the baseline", {key: one.percent for key, one in gains.items()}
+        title, shown = f"% better than {than}", {key: one.percent for key, one in gains.items()}
     elif over_all:
-        title, shown = "reward above the baseline's", {key: one.reward for key, one in gains.items()}
+        title, shown = f"reward above {than}", {key: one.reward for key, one in gains.items()}
     elif judged is not None:
         title, shown = with_goal(judged, goals), {id(one): one.metrics.get(judged) for one in found}
     differ = [name for name in (found[0].action if found else ()) if len({repr(one.action[name]) for one in found}) > 1]

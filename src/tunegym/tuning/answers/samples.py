@@ -1,0 +1,288 @@
+"""What samples say of each setting: by how much it is better, whether it is as good, how often it failed."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from statistics import fmean, median
+from typing import Any
+
+from tunegym.tuning.answers.contexts import domain, domains_of, represented, trials_at
+from tunegym.tuning.answers.intervals import SLACK, Estimate, Spread, combined, pooled
+from tunegym.tuning.answers.ranking import LARGEST
+from tunegym.tuning.answers.surface import MOST, Surface
+from tunegym.tuning.model.scenario import Objective, violation
+from tunegym.tuning.model.space import Range
+from tunegym.tuning.model.trial import Cancelled, Trial
+from tunegym.tuning.model.values import Context, exact_key
+
+FREEDOM = 2
+"""Degrees of freedom from which on fresh samples alone say how they spread."""
+SAME = 0.01
+"""Settings that differ by less than this share are as good as each other."""
+
+
+class Samples:
+    """The confirmation trials since the last search trial, by setting and context; not ``confirmed``: the others.
+
+    Attributes:
+        contexts: the represented ones with their weights, by key.
+        baseline: its key; None without one.
+        values: the action or context of a key.
+    """
+
+    def __init__(self, head: Mapping[str, Any], trials: Sequence[Trial], confirmed: bool = True) -> None:
+        self.head, self._confirmed = head, confirmed
+        self.objectives = [Objective(**document) for document in head.get("objectives", ())]
+        self._is_limited = any(objective.limit is not None for objective in self.objectives)
+        self.confidence: float = head.get("confirm", {}).get("confidence", 0.95)
+        self.values: dict[bytes, Mapping[str, Any]] = {}
+        self.contexts = {self.key(context): weight for context, weight in represented(head)}
+        self.baseline = self.key(head["baseline"]) if head.get("baseline") else None
+        last = max((trial.number for trial in trials if trial.phase == "search"), default=0)
+        self.earlier = [trial for trial in trials if trial.phase != "confirm"]
+        self._typical: dict[tuple[bytes, str | None], float] = {}
+        self._cells: dict[tuple[bytes, bytes], list[Trial]] = {}
+        for trial in sorted(trials, key=lambda trial: trial.number):
+            counts = trial.number > last if trial.phase == "confirm" else trial.cached_from is None
+            if (trial.phase == "confirm") is confirmed and counts and trial.status != Cancelled.status:
+                self._cells.setdefault((self.key(trial.action), self.key(trial.context)), []).append(trial)
+
+    def key(self, values: Mapping[str, Any]) -> bytes:
+        """The key of an action or a context."""
+        found = exact_key(values)
+        self.values.setdefault(found, values)
+        return found
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return sum(map(len, self._cells.values()))
+
+    def trials(self, action: bytes, context: bytes) -> list[Trial]:
+        """Those of one setting in one context, by block."""
+        return self._cells.get((action, context), [])
+
+    def rewards(self, action: bytes, context: bytes, first: int = 0) -> list[float]:
+        """The measured rewards, from a block on."""
+        return values_of(self.trials(action, context)[first:], None)
+
+    def failed(self, action: bytes, context: bytes | None = None) -> int:
+        """How many trials of a setting gave no measurement, in one context or in all."""
+        places = self.contexts if context is None else [context]
+        return sum(not trial.measured for place in places for trial in self.trials(action, place))
+
+    def settings(self, context: bytes | None) -> list[bytes]:
+        """The settings with trials in a context, or in all of them."""
+        found = dict.fromkeys(action for action, place in self._cells if context in (None, place))
+        return [
+            action for action in found if context is not None or all((action, c) in self._cells for c in self.contexts)
+        ]
+
+    def places(self, action: bytes) -> list[bytes]:
+        """The contexts in which a setting has trials."""
+        return [place for one, place in self._cells if one == action]
+
+    def upto(self, counts: Mapping[tuple[bytes, bytes], int]) -> Samples:
+        """Only so many of each setting in each context."""
+        found = copy(self)
+        for name in ("spread", "surface"):
+            found.__dict__.pop(name, None)
+        found._cells = {cell: self._cells[cell][:count] for cell, count in counts.items() if cell in self._cells}
+        return found
+
+    @cached_property
+    def spread(self) -> Spread:
+        """The spread of rewards, see ``pool``."""
+        return self.pool(None)
+
+    def restrict(self, contexts: Iterable[bytes]) -> None:
+        """Look at some contexts only."""
+        some = {place: self.contexts.get(place, 0.0) for place in contexts}
+        total = math.fsum(some.values())
+        self.contexts = {place: weight / total if total else 1 / len(some) for place, weight in some.items()}
+
+    def narrow(self, wanted: Context) -> str | None:
+        """Look only at trials in a context, which may be part of one; of a range at the nearest: which these are."""
+        found, near = trials_at([one for some in self._cells.values() for one in some], wanted, domains_of(self.head))
+        self._cells = {}
+        for trial in found:
+            place = self.key(trial.context if near is None else wanted)
+            self._cells.setdefault((self.key(trial.action), place), []).append(trial)
+        self.restrict(dict.fromkeys(place for _, place in self._cells))
+        return near
+
+    def pool(self, metric: str | None) -> Spread:
+        """The spread of a metric, or of the reward (None), pooled over settings and contexts.
+
+        The noise check's setting may spread in another way: it counts only where there is next to nothing else. Where
+        all of that is the same, the search must have seen the same, too, for the metric to be deterministic.
+        """
+        fresh = [values_of(trials, metric) for trials in self._cells.values()]
+        found = pooled(fresh)
+        if not self._confirmed or (found.freedom >= FREEDOM and found.variance > SLACK**2):
+            return found
+        seen = {cell: list(trials) for cell, trials in self._cells.items()}
+        noise: dict[tuple[bytes, bytes], list[Trial]] = {}
+        for trial in self.earlier:
+            cell = exact_key(trial.action), exact_key(trial.context)
+            if trial.phase in ("baseline", "noise"):
+                noise.setdefault(cell, []).append(trial)
+            elif cell in seen and trial.cached_from is None:
+                seen[cell].append(trial)
+        checked = [values_of(trials, metric) for trials in noise.values()]
+        if pooled(checked).variance > SLACK**2:
+            return pooled([*fresh, *checked])
+        whole = [values_of(trials, metric) for trials in seen.values()]
+        return found if (found := pooled(whole)).variance > SLACK**2 and found.freedom else pooled([*whole, *checked])
+
+    @cached_property
+    def surface(self) -> Surface:
+        """What all measurements say of every setting: search and confirmation."""
+        found = {cell: list(values) for cell, values in self._before.items()}
+        for cell in self._cells:
+            found.setdefault(cell, []).extend(self.rewards(*cell))
+        places = {cell: (self.values[cell[0]], self.values[cell[1]]) for cell, values in found.items() if values}
+        return Surface(self.head, [(place, found[cell]) for cell, place in places.items()], self.spread)
+
+    @cached_property
+    def _before(self) -> dict[tuple[bytes, bytes], list[float]]:
+        """The rewards before the confirmation by setting and context; of very many the best ones in each context."""
+        found: dict[tuple[bytes, bytes], list[float]] = {}
+        for trial in self.earlier:
+            if trial.measured and trial.cached_from is None:
+                found.setdefault((self.key(trial.action), self.key(trial.context)), []).append(reward_of(trial))
+        if len(found) <= MOST:
+            return found
+        groups: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        for cell in sorted(found, key=lambda cell: -fmean(found[cell])):
+            groups.setdefault(cell[1] if cell[1] in self.contexts else b"", []).append(cell)
+        return {cell: found[cell] for group in groups.values() for cell in group[: MOST // len(groups)]}
+
+    def typical(self, context: bytes, metric: str | None = None) -> float:
+        """The median of the search in a context, of a range near it; over all where it never came."""
+        if (context, metric) not in self._typical:
+            searched = [trial for trial in self.earlier if trial.phase == "search" and trial.cached_from is None]
+            there = trials_at(searched, self.values[context], domains_of(self.head))[0]
+            values = values_of(there, metric) or values_of(searched, metric)
+            self._typical[context, metric] = median(values) if values else 0.0
+        return self._typical[context, metric]
+
+    @cached_property
+    def _searched(self) -> dict[bytes, list[Trial]]:
+        found: dict[bytes, list[Trial]] = {}
+        for trial in self.earlier:
+            if trial.measured:
+                found.setdefault(exact_key(trial.action), []).append(trial)
+        return found
+
+    def advantage(self, action: bytes, other: bytes, context: bytes | None, first: int = 0) -> Estimate | None:
+        """How much better a setting is than another, from a block on; None if one of them was not measured there."""
+        places = list(self.contexts) if context is None else [context]
+        pairs = [(self.rewards(action, place, first), self.rewards(other, place, first)) for place in places]
+        if not all(mine and theirs for mine, theirs in pairs):
+            return None
+        parts = [self.spread.difference(mine, theirs) for mine, theirs in pairs]
+        return combined(list(zip(self.weights([part.mean for part in parts], places), parts, strict=True)))
+
+    def weights(self, advantages: Sequence[float], places: Sequence[bytes]) -> list[float]:
+        """How much each context counts in a mean over all: by its draws, and of these only the worst ones if asked."""
+        if len(places) == 1:
+            return [1.0]
+        over = self.head.get("over_contexts", "mean")
+        shares = [self.contexts.get(place, 1 / len(places)) for place in places]
+        left = 1.0 - (over["cvar"] if isinstance(over, Mapping) else float(over == "worst"))
+        left, found = max(left, SAME) * math.fsum(shares), [0.0] * len(places)
+        for at in sorted(range(len(places)), key=lambda at: advantages[at]):
+            found[at] = min(shares[at], left)
+            left -= found[at]
+        total = math.fsum(found)
+        return [weight / total for weight in found]
+
+    def scores(self, actions: Sequence[bytes], context: bytes | None) -> dict[bytes, tuple[float, float]]:
+        """The ranks of settings, the largest is the best: limits first, then the advantage on the surface."""
+        places = list(self.contexts) if context is None else [context]
+        cells = [(self.values[action], self.values[place]) for action in actions for place in places]
+        found = iter(self.surface.at(cells) if cells else ())
+        scales = [(abs(self.typical(place)) if self.surface.relative else 1.0) or 1.0 for place in places]
+        ranks: dict[bytes, tuple[float, float]] = {}
+        for action in actions:
+            scaled = [next(found) * scale for scale in scales]
+            ranks[action] = -self.violation(action, context), self.over_contexts(scaled, places)
+        return ranks
+
+    def over_contexts(self, values: Sequence[float], places: Sequence[bytes]) -> float:
+        """The mean of values over contexts, or of the worst of them."""
+        return math.fsum(map(operator.mul, self.weights(values, places), values))
+
+    def violation(self, action: bytes, context: bytes | None) -> float:
+        """By how much a setting exceeds the limits: by its fresh samples, else by those of the search."""
+        if not self._is_limited:
+            return 0.0
+        places = self.contexts if context is None else [context]
+        fresh = [trial for place in places for trial in self.trials(action, place) if trial.measured]
+        found = fresh or self._searched.get(action, [])
+        return fmean(_violation(self.objectives, trial) for trial in found) if found else math.inf
+
+    def is_better(self, action: bytes, other: bytes, context: bytes | None, comparisons: int = 1) -> bool:
+        """Whether a setting is better than another for sure."""
+        found = self.advantage(action, other, context)
+        return found is not None and found.interval(self.confidence, comparisons).low > 0
+
+    def is_same(self, action: bytes, other: bytes, context: bytes | None) -> bool:
+        """Whether two settings differ by next to nothing for sure."""
+        found = self.advantage(action, other, context)
+        if found is None:
+            return False
+        bounds = found.interval(self.confidence)
+        size = max(
+            abs(fmean(self.rewards(action, place))) for place in (self.contexts if context is None else [context])
+        )
+        return max(abs(bounds.low), abs(bounds.high)) <= SAME * size
+
+    def changes(self, action: bytes) -> tuple[float, float]:
+        """How far a setting is from the baseline: changed knobs, then the distance on their scales."""
+        if self.baseline is None:
+            return 0.0, 0.0
+        one, two = self.values[action], self.values[self.baseline]
+        changed = [name for name in one if exact_key({"": one[name]}) != exact_key({"": two.get(name)})]
+        return len(changed), math.fsum(_gap(self.head["knobs"][name], one[name], two[name]) for name in changed)
+
+    def choose(self, actions: Iterable[bytes], context: bytes | None) -> bytes:
+        """The best setting, without failures if there is one; of a tie the one that is nearest to the baseline."""
+        some = list(actions)
+        whole = [action for action in some if not self.failed(action, context)] or some
+        scores = self.scores(whole, context)
+        best = max(whole, key=lambda action: scores[action])
+        if self.baseline is None:
+            return best
+        ties = [one for one in whole if scores[one][0] >= scores[best][0] and not self.is_better(best, one, context)]
+        return min([best, *ties], key=self.changes)
+
+
+def reward_of(trial: Trial) -> float:
+    """A trial's reward, small enough to add up."""
+    return min(max(trial.reward, -LARGEST), LARGEST)
+
+
+def values_of(trials: Iterable[Trial], metric: str | None) -> list[float]:
+    """The measured values of a metric, or of the reward (None)."""
+    if metric is None:
+        return [reward_of(trial) for trial in trials if trial.measured]
+    return [trial.metrics[metric] for trial in trials if metric in trial.metrics]
+
+
+def _violation(objectives: Sequence[Objective], trial: Trial) -> float:
+    return violation([one for one in objectives if one.metric in trial.metrics], trial.metrics)
+
+
+def _gap(spec: Mapping[str, Any], one: Any, two: Any) -> float:
+    """How far two values of a knob are apart; its whole scale is 1."""
+    knob = domain(spec)
+    if isinstance(knob, Range):
+        return abs(knob.position(float(one)) - knob.position(float(two)))
+    places = knob.index(one), knob.index(two)
+    return abs((places[0] or 0) - (places[1] or 0)) / max(knob.size - 1, 1)
