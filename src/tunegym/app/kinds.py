@@ -36,7 +36,7 @@ from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.envs.trials.phases import Phases
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Plan, Progress
-from tunegym.tuning.model.trial import CONFIRM, SEARCH
+from tunegym.tuning.model.trial import BASELINE, SEARCH
 from tunegym.tuning.model.values import masked, number
 from tunegym.tuning.ports import Listener, Runner
 from tunegym.tuning.reports.trials import reached
@@ -137,7 +137,9 @@ class TrialSession(Session):
         if (best := tally.best) is not None and self.experiment.agent is not None:
             one = self.experiment
             metric = reward_metric(one.agent_metrics, one.objectives, {"agent_reward_function": one.reward})
-            shown["best of the search" if tally.phase == CONFIRM else "best"] = reached(best, metric, one.goals)
+            shown["best" if tally.phase in (BASELINE, SEARCH) else "best of the search"] = reached(
+                best, metric, one.goals
+            )
         if tally.phase != SEARCH:
             shown["phase"] = tally.phase
         if waiting := getattr(self._runner, "waiting", ""):

@@ -95,6 +95,27 @@ def test_without_a_baseline_it_says_compared_to_what() -> None:
     assert (found.chosen.gain.on_baseline, found.chosen.gain.is_sure) == (False, False)
 
 
+@pytest.mark.parametrize("goal", ["min", "max"])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_gain_is_positive_whatever_the_sign_of_the_metric(goal: str, sign: float) -> None:
+    """In percent of the baseline's size."""
+    better = -1.0 if goal == "min" else 1.0
+    means = {1: sign * 10 + 5 * better, 5: sign * 10}
+    given = head(baseline={"x": 5}, objectives=[{"metric": "s", "goal": goal}], goals={"s": goal})
+    made = [
+        Trial(n, {}, {"x": x}, Measured(({"s": mean * jitter},)), better * mean * jitter, 0.1, phase=phase)
+        for n, (phase, jitter, (x, mean)) in enumerate(
+            ((phase, jitter, one) for phase in ("search", "confirm") for jitter in JITTER for one in means.items()), 1
+        )
+    ]
+    found = answer(made, given, {}).overall
+    assert found.chosen is not None
+    assert found.chosen.gain is not None
+    assert found.chosen.gain.percent is not None
+    assert (found.chosen.action, found.chosen.gain.percent.mean) == ({"x": 1}, pytest.approx(50, abs=1))
+    assert f"50 % {'less' if goal == 'min' else 'more'} than your settings" in found.sentence
+
+
 def test_without_a_confirmation_it_says_so() -> None:
     found = overall([*search(MEANS)])
     assert not found.confirmed

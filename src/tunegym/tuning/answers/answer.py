@@ -399,7 +399,8 @@ class _Judge:
         reward = combined(list(zip(samples.weights([one.mean for one in gaps], places), gaps, strict=True)))
         percent = None
         if name is not None and (ratio := self._ratio(name, action, base, places, first)) is not None:
-            sign = 100.0 if self._goals[name] == "max" else -100.0
+            rises = self._gap(name, action, base, places[0], first)[1] > 0  # of negative values less is a larger share
+            sign = 100.0 if (self._goals[name] == "max") is rises else -100.0
             percent = ratio.interval(samples.confidence).mapped(sign, -sign)
         return Gain(reward.interval(samples.confidence), name if percent else None, percent, base is not None)
 
@@ -531,8 +532,9 @@ class _Judge:
         if context is not None and self._several:
             where = f"at {pairs(self.samples.values[context])}, "
         elif self._several:
-            all_of = f"at {pairs(self._wanted)}, over" if self._wanted else "over all"
-            where = f"{all_of} {len(self.samples.contexts)} contexts, "
+            met, many = len(self._places(exact_key(chosen.action), None)), len(self.samples.contexts)
+            all_of = f"over {met} of" if met < many else "over" if self._wanted else "over all"
+            where = f"{f'at {pairs(self._wanted)}, ' if self._wanted else ''}{all_of} {many} contexts, "
         what, value = f"{where}{pairs(chosen.action)}", self._value_text(chosen)
         rests = f"from {counted(chosen.samples, 'confirmation trial' if self.confirmed else 'search trial')}"
         if not chosen.samples:
@@ -556,22 +558,21 @@ class _Judge:
         found = one.metrics.get(name, one.reward)
         if found is None:
             return ""
-        between = f" ({_percent(found.confidence)} CI {number(found.low)} to {number(found.high)})"
-        bounds = found.known and (one.gain is None or not one.gain.on_baseline)
-        return f": {name} {number(found.mean)}{between if bounds else ''}"
+        alone = one.gain is None or not one.gain.on_baseline
+        return f": {name} {number(found.mean)}{_between(found, '') if alone else ''}"
 
     def _gain_text(self, one: Evidence, than: str) -> str:
         """``12 % less than your settings (95 % CI 9 to 15 %)``; without an interval where the value has one."""
         assert one.gain is not None
-        shown, unit = (one.gain.percent, " %") if one.gain.percent else (one.gain.reward, " reward")
+        shown, unit = (one.gain.percent, " %") if one.gain.percent else (one.gain.reward, "")
         if shown.mean == 0:
             return f"no better{than}"
         up, down = ("less", "more") if self._goals.get(one.gain.metric or "") == "min" else ("more", "less")
         side = up if shown.mean >= 0 else down
         bounds = shown.mapped(1.0 if shown.mean >= 0 else -1.0)
         alone = one.gain.on_baseline or one.reward is None
-        between = f" ({_percent(shown.confidence)} CI {number(bounds.low, 2)} to {number(bounds.high, 2)}{unit})"
-        return f"{number(bounds.mean, 2)}{unit} {side}{than}{between if shown.known and alone else ''}"
+        label = "" if unit else " reward"
+        return f"{number(bounds.mean, 2)}{unit} {side}{label}{than}{_between(bounds, unit, 2) if alone else ''}"
 
 
 def _level(one: Evidence) -> float:
@@ -581,8 +582,13 @@ def _level(one: Evidence) -> float:
     return one.gain.reward.mean if one.gain is not None else 0.0 if one.is_baseline else -math.inf
 
 
-def _percent(confidence: float) -> str:
-    return f"{number(100 * confidence)} %"
+def _between(found: Interval, unit: str, digits: int = 4) -> str:
+    """`` (95 % CI 9 to 15 %)``; empty where nothing is known, or nothing varies."""
+    if not found.known or found.low == found.high:
+        return ""
+    low, high = ([number(end, some) for end in (found.low, found.high)] for some in (digits, digits + 1))
+    ends = low if low[0] != low[1] else high
+    return f" ({number(100 * found.confidence)} % CI {ends[0]} to {ends[1]}{unit})"
 
 
 def _capital(text: str) -> str:
