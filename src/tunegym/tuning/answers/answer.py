@@ -26,6 +26,8 @@ from tunegym.tuning.model.values import Action, Context, counted, exact_key, num
 if TYPE_CHECKING:
     from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable
 
+ENOUGH = 4
+"""Degrees of freedom from which on a context's own samples say how they spread there."""
 FEWEST = 2
 """Measurements without which nothing is recommended."""
 SHOWN = 5
@@ -194,28 +196,29 @@ class _Judge:
         several = not judged and len(aims(objectives)) > 1  # the reward weighs them
         names = [] if several else [*([judged.name] if judged else ()), *head.get("metrics", ())]
         self._judged = next((name for name in names if name in self._goals), None)
-        self._spreads: dict[str | None, Spread] = {}
+        self._spreads: dict[tuple[str | None, bytes | None], Spread] = {}
 
     def is_known(self, place: bytes) -> bool:
-        """Whether anything was measured in a context."""
-        return any(self.samples.rewards(action, place) for action in self.samples.settings(place))
+        """Whether anything but the baseline was measured in a context."""
+        some = (action for action in self.samples.settings(place) if action != self.samples.baseline)
+        return any(self.samples.rewards(action, place) for action in some)
 
     def at(self, wanted: Context) -> Verdict:
         """The answer in a context, or in all that have the values of a part of one."""
         samples, away = self.samples, distance(wanted, self._domains)
-        if not self.confirmed and any(one.measured and away(one.context) < math.inf for one in self.trials):
-            self._near = samples.narrow(wanted)
-            there = list(samples.contexts)
-        else:
-            known = {place: away(samples.values[place]) for place in samples.contexts if self.is_known(place)}
-            there = [place for place, gap in known.items() if gap == 0]
-            if not there:
+        known = {place: away(samples.values[place]) for place in samples.contexts if self.is_known(place)}
+        there = [place for place, gap in known.items() if gap == 0]
+        if len(there) != 1:
+            if not self.confirmed and any(one.measured and away(one.context) < math.inf for one in self.trials):
+                self._near = samples.narrow(wanted)
+                there = list(samples.contexts)
+            elif not there:
                 near = min(known, key=lambda place: known[place], default=None)
                 where = None if near is None or known[near] == math.inf else near
                 found = self.verdict(where)
                 which = "over all contexts" if where is None else f"at {pairs(samples.values[where])}, the nearest"
                 note = f"{pairs(wanted)} was never measured: this is the answer {which}"
-                text = f"{found.sentence} {note[0].upper()}{note[1:]}."
+                text = f"{found.sentence} {_capital(note)}."
                 return replace(found, notes=(note, *found.notes), sentence=text)
             samples.restrict(there)
         self._wanted = wanted
@@ -234,14 +237,19 @@ class _Judge:
         best, first = ranked[0], self._first(ranked[0], context)
         shown = [self._evidence(one, context, first if one == best else 0) for one in ranked]
         base = samples.baseline
+        broken = ""
         if base is not None and base not in ranked:
-            shown += [one for one in [self._evidence(base, context, 0)] if one.samples]
-        chosen = self._chosen(shown)
+            today = self._evidence(base, context, 0)
+            shown += [today] if today.samples else []
+            broken = f"your settings failed in {counted(today.failed, 'trial')}" if today.failed else ""
+        chosen, candidate = self._chosen(shown), shown[0]
         others = [one for one in shown if one is not chosen]
-        ties = tuple(one for one in others if self._is_tie(chosen, one, context, len(others)))
+        sure = chosen.gain is not None and chosen.gain.is_sure
+        rivals = [one for one in others if self._near is None and not (one.is_baseline and sure)]
+        ties = tuple(one for one in rivals if self._is_tie(chosen, one, context, len(others)))
         shown = [chosen, *sorted(others, key=_level, reverse=True)]
-        notes = self._notes(chosen, shown, context)
-        sentence = self._sentence(chosen, shown, ties, context)
+        notes = (*self._notes(chosen, shown, context), *([broken] if broken else []))
+        sentence = self._sentence(chosen, candidate, ties, context)
         return Verdict(where, chosen, tuple(shown), ties, self.confirmed, notes, sentence)
 
     def _places(self, action: bytes, context: bytes | None) -> list[bytes]:
@@ -359,9 +367,12 @@ class _Judge:
         places = self._places(action, context)
         trials = [one for place in places for one in samples.trials(action, place)[first:] if one.measured]
         names = dict.fromkeys(name for trial in trials for name in trial.metrics)
-        alone = context is not None or not self._several
+        alone = (context is not None or not self._several) and self._near is None
         values = {name: values_of(trials, name) for name in ((None, *names) if alone and trials else ())}
-        found = {name: self._spread(name).estimate(some).interval(samples.confidence) for name, some in values.items()}
+        found = {
+            name: self._spread(name, context).estimate(some).interval(samples.confidence)
+            for name, some in values.items()
+        }
         is_baseline = action == samples.baseline
         return Evidence(
             action=samples.values[action],
@@ -383,13 +394,17 @@ class _Judge:
         known = [one for one in self.samples.objectives if values[one.metric]]
         return violation(known, {one.metric: fmean(values[one.metric]) for one in known})
 
-    def _spread(self, name: str | None) -> Spread:
-        if name not in self._spreads:
-            self._spreads[name] = self.samples.pool(name)
-        return self._spreads[name]
+    def _spread(self, name: str | None, place: bytes | None = None) -> Spread:
+        """In a context, where enough is known of it; noise may differ between contexts."""
+        if (name, place) not in self._spreads:
+            found = self.samples.pool(name, place)
+            self._spreads[name, place] = found if place is None or found.freedom >= ENOUGH else self._spread(name)
+        return self._spreads[name, place]
 
     def _gain(self, action: bytes, context: bytes | None, first: int) -> Gain | None:
         samples, name, places = self.samples, self._judged, self._places(action, context)
+        if self._near is not None:  # draws near a value of a range: each has its own context
+            return None
         if not 0 < len(places) <= MOST_REPRESENTED or not all(samples.rewards(action, p, first) for p in places):
             return None
         base = samples.baseline
@@ -408,7 +423,7 @@ class _Judge:
         self, name: str | None, action: bytes, base: bytes | None, place: bytes, first: int
     ) -> tuple[Estimate, float]:
         """How much more of a metric, or of the reward, than what it is compared with; and that."""
-        samples, spread = self.samples, self._spread(name)
+        samples, spread = self.samples, self._spread(name, place)
         mine = values_of(samples.trials(action, place)[first:], name)
         if base is not None:
             theirs = values_of(samples.trials(base, place)[first:], name)
@@ -420,7 +435,7 @@ class _Judge:
         self, name: str, action: bytes, base: bytes | None, places: Sequence[bytes], first: int
     ) -> Estimate | None:
         """A metric over what it is compared with; over several contexts the mean gap within them over the mean."""
-        samples, spread = self.samples, self._spread(name)
+        samples, spread = self.samples, self._spread(name, places[0])
         if not spread.relative:
             return None
         if len(places) == 1:
@@ -524,9 +539,7 @@ class _Judge:
         ]
         return f" ({', '.join(found)})" if found else ""
 
-    def _sentence(
-        self, chosen: Evidence, shown: Sequence[Evidence], ties: Sequence[Evidence], context: bytes | None
-    ) -> str:
+    def _sentence(self, chosen: Evidence, candidate: Evidence, ties: Sequence[Evidence], context: bytes | None) -> str:
         """``x=4: duration_s 1.02, 12 % less than your settings (95 % CI 9 to 15 %), from 6 confirmation trials``."""
         gain, where = chosen.gain, ""
         if context is not None and self._several:
@@ -542,9 +555,13 @@ class _Judge:
             rests = "never measured there" + (f", in other contexts {counted(elsewhere, 'time')}" if elsewhere else "")
         rests += "" if self.confirmed else ", not confirmed"
         if chosen.is_baseline:
-            best = next((one for one in shown if not one.is_baseline and one.gain is not None), None)
-            beside = "" if best is None else f"; the next best, {pairs(best.action)}, is {self._gain_text(best, '')}"
-            return _capital(f"keep your settings ({what}){value}, {rests}: nothing is better for sure{beside}.")
+            why, other = "nothing is better for sure", candidate.gain
+            if other is not None and other.is_sure and candidate.failed:
+                failed = counted(candidate.failed, "trial")
+                why = f"{pairs(candidate.action)} is {self._gain_text(candidate, '')}, but {failed} of it failed"
+            elif other is not None and other.reward.mean > 0:
+                why += f"; the next best, {pairs(candidate.action)}, is {self._gain_text(candidate, '')}"
+            return _capital(f"keep your settings ({what}){value}, {rests}: {why}.")
         tied = f"; {counted(len(ties), 'other setting')} can't be told apart from it" if ties else ""
         named = "" if value or gain is None or gain.metric is None else f"{gain.metric} "
         if gain is not None and gain.on_baseline:

@@ -57,11 +57,6 @@ class Samples:
         self.values.setdefault(found, values)
         return found
 
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return sum(map(len, self._cells.values()))
-
     def trials(self, action: bytes, context: bytes) -> list[Trial]:
         """Those of one setting in one context, by block."""
         return self._cells.get((action, context), [])
@@ -115,14 +110,16 @@ class Samples:
         self.restrict(dict.fromkeys(place for _, place in self._cells))
         return near
 
-    def pool(self, metric: str | None) -> Spread:
-        """The spread of a metric, or of the reward (None), pooled over settings and contexts.
+    def pool(self, metric: str | None, place: bytes | None = None) -> Spread:
+        """The spread of a metric, or of the reward (None), pooled over settings and contexts, or in one context.
 
         The noise check's setting may spread in another way: it counts only where there is next to nothing else. Where
         all of that is the same, the search must have seen the same, too, for the metric to be deterministic.
         """
-        fresh = [values_of(trials, metric) for trials in self._cells.values()]
+        fresh = [values_of(trials, metric) for (_, where), trials in self._cells.items() if place in (None, where)]
         found = pooled(fresh)
+        if place is not None and found.variance > SLACK**2:
+            return found
         if not self._confirmed or (found.freedom >= FREEDOM and found.variance > SLACK**2):
             return found
         seen = {cell: list(trials) for cell, trials in self._cells.items()}

@@ -25,6 +25,8 @@ LENGTHS = (0.1, 0.15, 0.3)
 """The length scale as a share of the diagonal of the knobs' scales: the likeliest of these."""
 ELSEWHERE = 0.5
 """The correlation of a setting's values in two contexts that have nothing in common."""
+NEAREST = 10
+"""The fewest measurements that say what is typical near a place in a range."""
 NEAR = 0.3
 """The length scale of an env_param that is a range."""
 CUT = 0.25
@@ -59,7 +61,9 @@ class Surface:
         # Relative spreads are the same everywhere on the scale of logarithms, which only values of one sign have.
         self.relative = spread.relative and bool(np.all(means > 0) or np.all(means < 0))
         for rows in groups.values():
-            middle = np.median(means[rows])
+            middle = (
+                self._near([some[at][0] for at in rows], means[rows]) if self._has_ranges else np.median(means[rows])
+            )
             found = np.log(means[rows] / middle) * np.sign(middle) if self.relative else means[rows] - middle
             advantage[rows] = np.maximum(found, np.quantile(found, CUT))
         kept = np.argsort(-advantage, kind="stable")[:MOST]
@@ -84,6 +88,16 @@ class Surface:
     @property
     def _has_ranges(self) -> bool:
         return any(isinstance(knob, Range) for knob in self._params.values())
+
+    def _near(self, places: Sequence[Place], means: np.ndarray) -> np.ndarray:
+        """What is typical near the context of each place: the median of the nearest quarter."""
+        apart = np.zeros((len(places), len(places)))
+        for name, knob in self._params.items():
+            column = _scaled(knob, [context[name] for _, context in places])
+            gaps = np.abs(column[:, None] - column)
+            apart += gaps**2 if isinstance(knob, Range) else np.where(gaps > 0, np.inf, 0.0)
+        nearest = np.argsort(apart, axis=1, kind="stable")[:, : max(len(places) // 4, NEAREST)]
+        return np.median(means[nearest], axis=1)
 
     def at(self, places: Sequence[Place]) -> list[float]:
         """The smoothed advantages; where they are ``relative``, to the context's typical reward."""

@@ -387,7 +387,12 @@ class TrialResults(Results):
         if best is not None and chosen is not None:
             shown = {name: bare(value) for name, value in best["action"].items()}
             note = "limits exceeded" if best["violation"] else None
-            there = [f"{pairs(one.context or {})}: {interval_text(one.reward)}" for one in self.best_per_context]
+            there = [
+                f"{pairs(one.context)}: {interval_text(one.reward)}"
+                for verdict in self.answer.per_context
+                for one in verdict.finalists
+                if one.context is not None and exact_key(one.action) == exact_key(chosen.action)
+            ]
             best = {**best, "note": note, "labels": shown, "better": better(chosen.gain, self.judged)}
             best["values"] = there or [interval_text(chosen.reward)]
             judged = self.judged or "reward"
