@@ -10,14 +10,13 @@ import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from tunegym.tuning.answers.contexts import OverContexts, distance, domain, domains_of
 from tunegym.tuning.answers.intervals import SLACK, Estimate, Interval, Spread, combined, relative_spread
 from tunegym.tuning.answers.ranking import Measurements, best_among, samples_of
-from tunegym.tuning.answers.samples import Samples, values_of
+from tunegym.tuning.answers.samples import FREEDOM, Samples, values_of
 from tunegym.tuning.model.scenario import Objective, aims, violation
 from tunegym.tuning.model.space import MOST_REPRESENTED, Knob, Range
 from tunegym.tuning.model.trial import Trial
@@ -26,8 +25,6 @@ from tunegym.tuning.model.values import Action, Context, counted, exact_key, num
 if TYPE_CHECKING:
     from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable
 
-ENOUGH = 4
-"""Degrees of freedom from which on a context's own samples say how they spread there."""
 FEWEST = 2
 """Measurements without which nothing is recommended."""
 SHOWN = 5
@@ -269,27 +266,18 @@ class _Judge:
         if not some:
             return []
         scores = samples.scores(some, context)
-        ranked = sorted(some, key=lambda one: self._rank(one, context, scores), reverse=True)
-        leading = [
-            one for one in ranked if self._rank(one, context, scores)[:2] == self._rank(ranked[0], context, scores)[:2]
-        ]
+        blocks = {one: min(len(samples.trials(one, place)) for place in self._places(one, context)) for one in some}
+        ranks = {one: (not samples.failed(one, context), blocks[one], scores[one]) for one in some}
+        ranked = sorted(some, key=lambda one: ranks[one], reverse=True)
+        leading = [one for one in ranked if ranks[one][:2] == ranks[ranked[0]][:2]]
         if context is not None and len(samples.contexts) > 1:
             # The winner there, unless the one over all is better for sure. Reported samples don't choose between them.
-            single = self._single
+            single = next(iter(self._ranked(None)), b"")
             best = max([one for one in leading if one != single] or leading, key=lambda one: scores[one])
             best = single if single in leading and samples.is_better(single, best, context) else best
         else:
             best = samples.choose(leading, context)
         return [best, *(one for one in ranked if one != best)]
-
-    @cached_property
-    def _single(self) -> bytes:
-        """The best setting over all contexts; empty if there is none."""
-        return next(iter(self._ranked(None)), b"")
-
-    def _rank(self, one: bytes, context: bytes | None, scores: Mapping[bytes, Any]) -> tuple[bool, int, Any]:
-        blocks = min(len(self.samples.trials(one, place)) for place in self._places(one, context))
-        return not self.samples.failed(one, context), blocks, scores[one]
 
     def _searched(self, context: bytes | None) -> list[bytes]:
         """The best settings of the search; the policy's choice before them, unless it only failed."""
@@ -398,7 +386,7 @@ class _Judge:
         """In a context, where enough is known of it; noise may differ between contexts."""
         if (name, place) not in self._spreads:
             found = self.samples.pool(name, place)
-            self._spreads[name, place] = found if place is None or found.freedom >= ENOUGH else self._spread(name)
+            self._spreads[name, place] = found if place is None or found.freedom >= FREEDOM else self._spread(name)
         return self._spreads[name, place]
 
     def _gain(self, action: bytes, context: bytes | None, first: int) -> Gain | None:

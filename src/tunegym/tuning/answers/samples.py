@@ -208,12 +208,9 @@ class Samples:
         ranks: dict[bytes, tuple[float, float]] = {}
         for action in actions:
             scaled = [next(found) * scale for scale in scales]
-            ranks[action] = -self.violation(action, context), self.over_contexts(scaled, places)
+            whole = math.fsum(map(operator.mul, self.weights(scaled, places), scaled))
+            ranks[action] = -self.violation(action, context), whole
         return ranks
-
-    def over_contexts(self, values: Sequence[float], places: Sequence[bytes]) -> float:
-        """The mean of values over contexts, or of the worst of them."""
-        return math.fsum(map(operator.mul, self.weights(values, places), values))
 
     def violation(self, action: bytes, context: bytes | None) -> float:
         """By how much a setting exceeds the limits: by its fresh samples, else by those of the search."""
@@ -234,10 +231,8 @@ class Samples:
         found = self.advantage(action, other, context)
         if found is None:
             return False
-        bounds = found.interval(self.confidence)
-        size = max(
-            abs(fmean(self.rewards(action, place))) for place in (self.contexts if context is None else [context])
-        )
+        bounds, places = found.interval(self.confidence), self.contexts if context is None else [context]
+        size = max(abs(fmean(self.rewards(action, place))) for place in places)
         return max(abs(bounds.low), abs(bounds.high)) <= SAME * size
 
     def changes(self, action: bytes) -> tuple[float, float]:

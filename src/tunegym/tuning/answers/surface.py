@@ -25,8 +25,8 @@ LENGTHS = (0.1, 0.15, 0.3)
 """The length scale as a share of the diagonal of the knobs' scales: the likeliest of these."""
 ELSEWHERE = 0.5
 """The correlation of a setting's values in two contexts that have nothing in common."""
-NEAREST = 10
-"""The fewest measurements that say what is typical near a place in a range."""
+FEWEST = 10
+"""Measurements for each range of contexts from which on values follow it."""
 NEAR = 0.3
 """The length scale of an env_param that is a range."""
 CUT = 0.25
@@ -56,15 +56,14 @@ class Surface:
         means = np.array([np.mean(values) for _, values in some])
         groups: dict[str, list[int]] = {}
         for at, ((_, context), _) in enumerate(some):
-            groups.setdefault("" if self._has_ranges else repr(sorted(context.items())), []).append(at)
+            listed = sorted(one for one in context.items() if not isinstance(self._params[one[0]], Range))
+            groups.setdefault(repr(listed), []).append(at)
         advantage = np.empty(len(some))
         # Relative spreads are the same everywhere on the scale of logarithms, which only values of one sign have.
         self.relative = spread.relative and bool(np.all(means > 0) or np.all(means < 0))
         for rows in groups.values():
-            middle = (
-                self._near([some[at][0] for at in rows], means[rows]) if self._has_ranges else np.median(means[rows])
-            )
-            found = np.log(means[rows] / middle) * np.sign(middle) if self.relative else means[rows] - middle
+            values = np.log(np.abs(means[rows])) * np.sign(means[rows]) if self.relative else means[rows]
+            found = values - self._typical([some[at][0][1] for at in rows], values)
             advantage[rows] = np.maximum(found, np.quantile(found, CUT))
         kept = np.argsort(-advantage, kind="stable")[:MOST]
         self._columns = self._coordinates([some[at][0] for at in kept])
@@ -85,19 +84,14 @@ class Surface:
             if not likely <= best:  # also where squares overflow
                 best, self._length, self._weights = likely, length, np.linalg.solve(lower.T, half)
 
-    @property
-    def _has_ranges(self) -> bool:
-        return any(isinstance(knob, Range) for knob in self._params.values())
-
-    def _near(self, places: Sequence[Place], means: np.ndarray) -> np.ndarray:
-        """What is typical near the context of each place: the median of the nearest quarter."""
-        apart = np.zeros((len(places), len(places)))
-        for name, knob in self._params.items():
-            column = _scaled(knob, [context[name] for _, context in places])
-            gaps = np.abs(column[:, None] - column)
-            apart += gaps**2 if isinstance(knob, Range) else np.where(gaps > 0, np.inf, 0.0)
-        nearest = np.argsort(apart, axis=1, kind="stable")[:, : max(len(places) // 4, NEAREST)]
-        return np.median(means[nearest], axis=1)
+    def _typical(self, contexts: Sequence[Mapping[str, Scalar]], values: np.ndarray) -> np.ndarray | float:
+        """What is typical in each context: the median; along ranges a parabola through all values."""
+        ranges = [(name, knob) for name, knob in self._params.items() if isinstance(knob, Range)]
+        columns = [_scaled(knob, [one[name] for one in contexts]) for name, knob in ranges]
+        if not ranges or len(values) < FEWEST * len(ranges):
+            return float(np.median(values))
+        design = np.column_stack([np.ones(len(values)), *columns, *(column**2 for column in columns)])
+        return design @ np.linalg.lstsq(design, values)[0]
 
     def at(self, places: Sequence[Place]) -> list[float]:
         """The smoothed advantages; where they are ``relative``, to the context's typical reward."""
