@@ -175,7 +175,7 @@ def test_everything_is_drawn(rich: Path, show: Opener, width: int, scheme: str) 
         *("knobs", "parallel", "outcomes", "time", "trials", "run"),
     ]
     painted = page.evaluate(PAINTED)
-    answers, others = 2, 4  # in each context, whose values don't compare; rewards, curves, contour, parallel
+    answers, others = 3, 4  # over all and in each context; rewards, curves, contour, parallel
     assert len(painted) == answers + others + 2 + len(KNOBS) + 1, "and one per context, knob and env_param"
     assert min(painted) > 5, "a plot is empty"
     assert page.evaluate(WIDTH) == width, "the page itself never scrolls sideways"
@@ -189,7 +189,7 @@ def test_the_answer_comes_first(rich: Path, show: Opener) -> None:
     assert page.locator("main section").first.get_attribute("id") == "answer"
     assert "not confirmed" in page.inner_text("#answer .lead")
     assert page.locator("#answer .sentences li").count() == 2
-    assert page.locator("#answer figcaption").all_inner_texts() == ["load=low", "load=high"], "there is no baseline"
+    assert page.locator("#answer figcaption").all_inner_texts() == ["over all contexts", "load=low", "load=high"]
     assert "150 search" in page.inner_text("#evidence dl")
     before = page.evaluate(picture_of("#contour"))
     page.select_option("#contour select >> nth=0", "flag")
