@@ -318,7 +318,7 @@ def test_the_newest_run_without_a_folder(scenario: Scenario, cli: Cli) -> None:
     assert cli("list", "agents", "results").returncode == 2
 
 
-@pytest.mark.parametrize("one", [experiment(), live("e", agent_steps=60)], ids=["trials", "live"])
+@pytest.mark.parametrize("one", [experiment(), live("e", agent_steps=20)], ids=["trials", "live"])
 def test_a_damaged_line_is_named_and_the_rest_is_shown(
     one: dict[str, Any], scenario: Scenario, cli: Cli, tunegym: Cli, caplog: pytest.LogCaptureFixture
 ) -> None:
