@@ -217,7 +217,8 @@ class _Judge:
                 note = f"{pairs(wanted)} was never measured: this is the answer {which}"
                 text = f"{found.sentence} {_capital(note)}."
                 return replace(found, notes=(note, *found.notes), sentence=text)
-            samples.restrict(there)
+            else:
+                samples.restrict(there)
         self._wanted = wanted
         return self.verdict(there[0] if len(there) == 1 else None)
 
