@@ -6,9 +6,11 @@ removing one name can't move the draws of another.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 
 _SCALE = 2.0**-53
+_BLOCK = 24  # so that 2, 3, 4, 6, 8 and 12 candidates come equally often
 
 
 def unit(seed: int, *names: str | int) -> float:
@@ -27,3 +29,14 @@ def integer(seed: int, bound: int, *names: str | int) -> int:
     text = repr((seed, *names))
     digest = blake2b(text.encode(), digest_size=32).digest()
     return int.from_bytes(digest, "little") % bound
+
+
+def spread(seed: int, number: int, *names: str | int) -> float:
+    """As ``unit``, but evenly: of 24 consecutive numbers, one is in each 24th of [0, 1), in random order."""
+    block, place = divmod(number, _BLOCK)
+    return (_shuffled(seed, block, *names)[place] + unit(seed, *names, number)) / _BLOCK
+
+
+@lru_cache(maxsize=1024)
+def _shuffled(seed: int, block: int, *names: str | int) -> list[int]:
+    return sorted(range(_BLOCK), key=lambda at: unit(seed, *names, "block", block, at))

@@ -12,7 +12,7 @@ from itertools import accumulate, product
 from typing import Any, Literal, TypeAlias
 
 from tunegym.core.errors import ActionError
-from tunegym.core.randomness import unit
+from tunegym.core.randomness import spread
 from tunegym.tuning.model.values import Action, Context, Scalar, native, spelled
 
 
@@ -257,8 +257,11 @@ class EnvParam:
         return list(accumulate(self.weights or ()))
 
     def draw(self, seed: int, name: str, number: int) -> Scalar:
-        """Draw the value of trial ``number``. It depends on these three arguments and nothing else."""
-        return self.from_unit(unit(seed, "env_params", name, number))
+        """Draw the value of trial ``number``. It depends on these three arguments and nothing else.
+
+        Draws are random, but even: a context that came too rarely would be known too little.
+        """
+        return self.from_unit(spread(seed, number, "env_params", name))
 
     def from_unit(self, u: float) -> Scalar:
         """Map ``u`` in [0, 1) to a value, by the weights."""
