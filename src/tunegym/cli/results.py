@@ -120,9 +120,7 @@ def recommend(folder: Path, context: list[str], experiment: str | None, *, as_to
         note(f"note: {found.note}")
     if found.violation:
         warn("these settings exceed the objectives' limits")
-    if not found.measured:
-        warn(f"these settings were never measured{where}: measure them before you use them")
-    elif found.measured == 1 and not found.confirmed:
+    if found.measured == 1 and not found.confirmed:
         warn("it was measured only once, so how much it varies is not known")
     if found.failed:
         warn(f"these settings also failed {'once' if found.failed == 1 else f'{found.failed} times'}")

@@ -17,7 +17,7 @@ from tunegym.tuning.answers.contexts import OverContexts, distance, domain, doma
 from tunegym.tuning.answers.intervals import SLACK, Estimate, Interval, Spread, combined, relative_spread
 from tunegym.tuning.answers.ranking import Measurements, best_among, samples_of
 from tunegym.tuning.answers.samples import FREEDOM, Samples, values_of
-from tunegym.tuning.model.scenario import Objective, aims, violation
+from tunegym.tuning.model.scenario import Objective, aims
 from tunegym.tuning.model.space import MOST_REPRESENTED, Knob, Range
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, counted, exact_key, number, pairs
@@ -281,7 +281,7 @@ class _Judge:
         return [best, *(one for one in ranked if one != best)]
 
     def _searched(self, context: bytes | None) -> list[bytes]:
-        """The best settings of the search; the policy's choice before them, unless it only failed."""
+        """The best settings of the search; the policy's choice before them if it was measured."""
         found, samples = self._measurements, self.samples
         for action in found.actions:
             samples.key(found.values[action])
@@ -298,8 +298,8 @@ class _Judge:
             ranked += sorted(some, key=found.order, reverse=True)
         ranked = [one for one in dict.fromkeys(ranked) if one != samples.baseline] or ranked[:1]
         choice = self._choice(context)
-        if choice is not None and not self._only_failed(choice, context):
-            ranked = list(dict.fromkeys([samples.key(choice.action), *ranked]))
+        if choice is not None and samples.is_measured(samples.key(choice.action), context):
+            ranked = list(dict.fromkeys([exact_key(choice.action), *ranked]))
         return ranked[:SHOWN]
 
     def _choice(self, context: bytes | None) -> PolicyChoice | None:
@@ -307,11 +307,6 @@ class _Judge:
         if self._policy is None or (context is None and self._domains):
             return None
         return self._policy.at({} if context is None else self.samples.values[context], self._domains)
-
-    def _only_failed(self, choice: PolicyChoice, context: bytes | None) -> bool:
-        places = self.samples.contexts if context is None else [context]
-        trials = [one for place in places for one in self.samples.trials(exact_key(choice.action), place)]
-        return bool(trials) and not any(trial.measured for trial in trials)
 
     def _first(self, action: bytes, context: bytes | None) -> int:
         """The block from which on the winner is reported: that after the race that chose it."""
@@ -372,16 +367,10 @@ class _Judge:
             samples=len(trials),
             failed=sum(not trial.measured for place in places for trial in samples.trials(action, place)),
             trials=tuple(trial.number for trial in trials),
-            violation=fmean(self._violation(action, place, first) for place in places) if trials else 0.0,
+            violation=samples.violation(action, context, first) if trials else 0.0,
             is_baseline=is_baseline,
             gain=None if is_baseline else self._gain(action, context, first),
         )
-
-    def _violation(self, action: bytes, place: bytes, first: int) -> float:
-        trials = self.samples.trials(action, place)[first:]
-        values = {one.metric: values_of(trials, one.metric) for one in self.samples.objectives}
-        known = [one for one in self.samples.objectives if values[one.metric]]
-        return violation(known, {one.metric: fmean(values[one.metric]) for one in known})
 
     def _spread(self, name: str | None, place: bytes | None = None) -> Spread:
         """In a context, where enough is known of it; noise may differ between contexts."""
@@ -491,8 +480,11 @@ class _Judge:
             some = f"one of {len(front)} settings on the Pareto set"
             notes.append(f"{some}, the one with the highest reward: see best.toml")
         if choice is not None and not chose:
-            failed = ", which failed whenever it was tried there" if self._only_failed(choice, context) else ""
-            notes.append(f"the agent's policy chooses {pairs(choice.action)}{failed}")
+            key, how = exact_key(choice.action), ""
+            if not self.samples.is_measured(key, context):
+                failed = self.samples.failed(key, context)
+                how = ", which failed whenever it was tried there" if failed else ", which was never measured there"
+            notes.append(f"the agent's policy chooses {pairs(choice.action)}{how}")
         elif choice is not None and not self.confirmed:
             notes += self._about_choice(choice, chosen, shown, context)
         return tuple(notes)
@@ -508,9 +500,7 @@ class _Judge:
         if context is not None and exact_key(choice.context) != context:
             yield f"the policy was asked at {pairs(choice.context)}, which is nearest"
         best = max((one for one in shown if one is not chosen), key=_level, default=None)
-        if best is not None and not chosen.samples:
-            yield f"the best that was measured there is {pairs(best.action)}"
-        elif best is not None and (
+        if best is not None and (
             found := self.samples.advantage(exact_key(best.action), exact_key(chosen.action), context)
         ):
             bounds = found.interval(self.samples.confidence)
@@ -539,9 +529,6 @@ class _Judge:
             where = f"{f'at {pairs(self._wanted)}, ' if self._wanted else ''}{all_of} {many} contexts, "
         what, value = f"{where}{pairs(chosen.action)}", self._value_text(chosen)
         rests = f"from {counted(chosen.samples, 'confirmation trial' if self.confirmed else 'search trial')}"
-        if not chosen.samples:
-            elsewhere = sum(t.measured and exact_key(t.action) == exact_key(chosen.action) for t in self.trials)
-            rests = "never measured there" + (f", in other contexts {counted(elsewhere, 'time')}" if elsewhere else "")
         rests += "" if self.confirmed else ", not confirmed"
         if chosen.is_baseline:
             why, other = "nothing is better for sure", candidate.gain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from tunegym.core.errors import ConfigError, Problem
 from tunegym.core.text import closest, did_you_mean
@@ -39,13 +39,12 @@ def represented(head: Mapping[str, Any]) -> tuple[tuple[dict[str, Scalar], float
 
 @dataclass(frozen=True)
 class OverContexts:
-    """How advantages within contexts become one number.
+    """How advantages within contexts become one number: the mean over all draws, or over the worst ones.
 
-    ``mean`` is the mean by weight, ``worst`` the smallest, and a number from 0 to 1 the mean of the worst contexts
-    beyond that share (the conditional value at risk).
+    The latter is the conditional value at risk.
     """
 
-    mode: Literal["mean", "worst"] | float = "mean"
+    share: float = 1.0  # of the draws, those with the least advantage; next to nothing for the worst context alone
     weights: Mapping[bytes, float] = field(
         default_factory=dict
     )  # by exact key of the context; empty: as often as drawn
@@ -55,22 +54,19 @@ class OverContexts:
     def of(cls, head: Mapping[str, Any]) -> OverContexts:
         """As the journal's head says."""
         mode = head.get("over_contexts") or "mean"
-        mode = mode["cvar"] if isinstance(mode, Mapping) else mode
+        left_out = mode["cvar"] if isinstance(mode, Mapping) else float(mode == "worst")
         listed = all("values" in spec for spec in head.get("env_params", {}).values())
         weights = {exact_key(context): weight for context, weight in represented(head)} if listed else {}
-        return cls(mode, weights, head.get("baseline"))
+        return cls(max(1.0 - left_out, 1e-9), weights, head.get("baseline"))
 
-    def combine(self, advantages: Sequence[tuple[float, float]]) -> float:
-        """One number from pairs of a weight and an advantage."""
-        if self.mode == "worst":
-            return min(advantage for _, advantage in advantages)
-        total = math.fsum(weight for weight, _ in advantages)
-        left = total * (1.0 - self.mode) if isinstance(self.mode, float) else total
-        left, found, taken = max(left, 1e-9 * total), 0.0, 0.0
-        for weight, advantage in sorted(advantages, key=lambda one: one[1]):
-            part = min(weight, left - taken)
-            found, taken = found + part * advantage, taken + part
-        return found / taken
+    def parts(self, shares: Sequence[float], advantages: Sequence[float]) -> list[float]:
+        """How much each context counts, in sum 1: as often as it is drawn, of the worst ones only if asked."""
+        left, found = self.share * math.fsum(shares), [0.0] * len(shares)
+        for at in sorted(range(len(shares)), key=lambda at: advantages[at]):
+            found[at] = min(shares[at], left)
+            left -= found[at]
+        total = math.fsum(found)
+        return [part / total for part in found]
 
 
 def checked_context(context: Mapping[str, Any], head: Mapping[str, Any]) -> dict[str, Scalar]:

@@ -12,6 +12,7 @@ there is a set of winners, none of which is better than another in every respect
 from __future__ import annotations
 
 import math
+import operator
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -206,7 +207,9 @@ class Ranking:
         met = self._values[action]
         if self.recurs:
             shares = {context: self.share(context) for context in self._over.weights or self._scales}
-            score = self._over.combine([(share, self._shrunk(action, context)) for context, share in shares.items()])
+            advantages = [self._shrunk(action, context) for context in shares]
+            parts = self._over.parts(list(shares.values()), advantages)
+            score = math.fsum(map(operator.mul, parts, advantages))
             each = [(shares.get(context, 0.0), _mean(found)) for context, found in met.items()]
             known = math.fsum(share for share, _ in each)
             mean = sum(share * one for share, one in each) / known if known else _mean([one for _, one in each])

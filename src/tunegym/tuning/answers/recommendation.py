@@ -27,7 +27,7 @@ class Recommendation:
     action: Action  # one value for every knob, by address
     context: Context  # the one that was asked for; empty if none was
     source: str  # where it comes from: ``trials``, or ``policy``
-    measured: int  # how many trials of these settings it rests on, in that context; 0 only for a policy's choice
+    measured: int  # how many trials of these settings it rests on, in that context
     mean: Mapping[str, float]  # of the reward's metrics over these trials, by name; empty over several contexts
     goals: Mapping[str, str]  # ``min`` or ``max`` by metric, where a direction is known
     spread: Mapping[str, float]  # their sample standard deviations; empty with fewer than two trials

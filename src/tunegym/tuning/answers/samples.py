@@ -10,7 +10,7 @@ from functools import cached_property
 from statistics import fmean, median
 from typing import Any
 
-from tunegym.tuning.answers.contexts import domain, domains_of, represented, trials_at
+from tunegym.tuning.answers.contexts import OverContexts, domain, domains_of, represented, trials_at
 from tunegym.tuning.answers.intervals import SLACK, Estimate, Spread, combined, pooled
 from tunegym.tuning.answers.ranking import LARGEST
 from tunegym.tuning.answers.surface import MOST, Surface
@@ -41,6 +41,7 @@ class Samples:
         self.confidence: float = head.get("confirm", {}).get("confidence", 0.95)
         self.values: dict[bytes, Mapping[str, Any]] = {}
         self.contexts = {self.key(context): weight for context, weight in represented(head)}
+        self._over = OverContexts.of(head)
         self.baseline = self.key(head["baseline"]) if head.get("baseline") else None
         last = max((trial.number for trial in trials if trial.phase == "search"), default=0)
         self.earlier = [trial for trial in trials if trial.phase != "confirm"]
@@ -76,6 +77,10 @@ class Samples:
         return [
             action for action in found if context is not None or all((action, c) in self._cells for c in self.contexts)
         ]
+
+    def is_measured(self, action: bytes, context: bytes | None) -> bool:
+        """Whether a setting has a measurement in a context, or in any."""
+        return any(self.rewards(action, place) for place in (self.places(action) if context is None else [context]))
 
     def places(self, action: bytes) -> list[bytes]:
         """The contexts in which a setting has trials."""
@@ -169,12 +174,12 @@ class Samples:
         return self._typical[context, metric]
 
     @cached_property
-    def _searched(self) -> dict[bytes, list[Trial]]:
-        found: dict[bytes, list[Trial]] = {}
+    def _searched(self) -> dict[bytes, list[list[Trial]]]:
+        """The trials before the confirmation by setting, in groups by context."""
+        found: dict[bytes, dict[bytes, list[Trial]]] = {}
         for trial in self.earlier:
-            if trial.measured:
-                found.setdefault(exact_key(trial.action), []).append(trial)
-        return found
+            found.setdefault(exact_key(trial.action), {}).setdefault(exact_key(trial.context), []).append(trial)
+        return {action: list(groups.values()) for action, groups in found.items()}
 
     def advantage(self, action: bytes, other: bytes, context: bytes | None, first: int = 0) -> Estimate | None:
         """How much better a setting is than another, from a block on; None if one of them was not measured there."""
@@ -187,17 +192,8 @@ class Samples:
 
     def weights(self, advantages: Sequence[float], places: Sequence[bytes]) -> list[float]:
         """How much each context counts in a mean over all: by its draws, and of these only the worst ones if asked."""
-        if len(places) == 1:
-            return [1.0]
-        over = self.head.get("over_contexts", "mean")
         shares = [self.contexts.get(place, 1 / len(places)) for place in places]
-        left = 1.0 - (over["cvar"] if isinstance(over, Mapping) else float(over == "worst"))
-        left, found = max(left, SAME) * math.fsum(shares), [0.0] * len(places)
-        for at in sorted(range(len(places)), key=lambda at: advantages[at]):
-            found[at] = min(shares[at], left)
-            left -= found[at]
-        total = math.fsum(found)
-        return [weight / total for weight in found]
+        return self._over.parts(shares, advantages)
 
     def scores(self, actions: Sequence[bytes], context: bytes | None) -> dict[bytes, tuple[float, float]]:
         """The ranks of settings, the largest is the best: limits first, then the advantage on the surface."""
@@ -212,14 +208,21 @@ class Samples:
             ranks[action] = -self.violation(action, context), whole
         return ranks
 
-    def violation(self, action: bytes, context: bytes | None) -> float:
-        """By how much a setting exceeds the limits: by its fresh samples, else by those of the search."""
+    def violation(self, action: bytes, context: bytes | None, first: int = 0) -> float:
+        """By how much a setting's means exceed the limits, from a block on: by its samples, else by the search's."""
         if not self._is_limited:
             return 0.0
         places = self.contexts if context is None else [context]
-        fresh = [trial for place in places for trial in self.trials(action, place) if trial.measured]
-        found = fresh or self._searched.get(action, [])
-        return fmean(_violation(self.objectives, trial) for trial in found) if found else math.inf
+        groups = [self.trials(action, place)[first:] for place in places]
+        if not any(trial.measured for group in groups for trial in group):
+            groups = self._searched.get(action, [])
+        found = [self._excess(group) for group in groups if any(trial.measured for trial in group)]
+        return fmean(found) if found else math.inf
+
+    def _excess(self, trials: Sequence[Trial]) -> float:
+        values = {one.metric: values_of(trials, one.metric) for one in self.objectives}
+        known = [one for one in self.objectives if values[one.metric]]
+        return violation(known, {one.metric: fmean(values[one.metric]) for one in known})
 
     def is_better(self, action: bytes, other: bytes, context: bytes | None, comparisons: int = 1) -> bool:
         """Whether a setting is better than another for sure."""
@@ -265,10 +268,6 @@ def values_of(trials: Iterable[Trial], metric: str | None) -> list[float]:
     if metric is None:
         return [reward_of(trial) for trial in trials if trial.measured]
     return [trial.metrics[metric] for trial in trials if metric in trial.metrics]
-
-
-def _violation(objectives: Sequence[Objective], trial: Trial) -> float:
-    return violation([one for one in objectives if one.metric in trial.metrics], trial.metrics)
 
 
 def _gap(spec: Mapping[str, Any], one: Any, two: Any) -> float:
