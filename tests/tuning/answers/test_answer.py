@@ -262,6 +262,31 @@ def test_near_a_point_of_a_range() -> None:
 # beside ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("baseline", [None, {"x": 5}])
+def test_a_part_of_contexts_that_never_come_twice(baseline: Any) -> None:
+    """A range beside a list: 2 is best everywhere, and draws of different sizes are not compared."""
+    made = [*rows("baseline", 5, 3.0, 1, {"size": 35.0, "load": "low"})] if baseline else []
+    for at in range(40):
+        context: Context = {"size": 1.5 * at, "load": "low" if at % 4 else "high"}
+        made += rows("search", at % 5 + 1, 1.05**at * (1.0 + 0.3 * abs(at % 5 - 1)), 1, context)
+    drawn = head(env_params={**SIZE, **LOAD}, **({"baseline": baseline} if baseline else {}))
+    for context in ({}, {"load": "low"}, {"load": "high"}):
+        found = answer_at(context, trials(made), drawn, {})
+        assert found.chosen is not None
+        assert (found.chosen.action, found.chosen.gain) == ({"x": 2}, None)
+        assert "over all contexts, x=2, from" in found.sentence.lower()
+
+
+def test_a_context_that_the_search_never_drew_has_nothing_to_compare_with() -> None:
+    made = [*search(MEANS, {"load": "low"}), *rows("noise", 1, 1.0, 2, {"load": "low"})]
+    made += [*rows("confirm", 1, 1.0, 4, {"load": "low"}), *rows("confirm", 1, 50.0, 4, {"load": "high"})]
+    found = answer(trials(made), head(env_params=LOAD), {})
+    gains = {one.context["load"]: one.chosen.gain for one in found.per_context if one.chosen and one.context}
+    assert gains["low"] is not None
+    assert gains["high"] is None
+    assert "%" not in found.overall.sentence
+
+
 def test_limits_come_first() -> None:
     objectives = [Objective("s", "min").as_dict(), Objective("mb", "min", weight=0, limit=10.0).as_dict()]
     made = [

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.tuning.reports.conftest import trial
 
 from tunegym.core.randomness import unit
+from tunegym.tuning.answers.answer import answer_at
 from tunegym.tuning.answers.contexts import OverContexts
 from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among, front
 from tunegym.tuning.model.scenario import Objective
@@ -39,13 +40,13 @@ def winner(trials: Iterable[Trial], objectives: Sequence[Objective] = ()) -> Set
     return found
 
 
-def per_context(trials: Iterable[Trial]) -> dict[Any, Any]:
-    """The best action by load, as ranks within a context say."""
-    found = Measurements(trials)
-    places = {place: found.values[place]["load"] for place in found.contexts}
-    there = {place: [one for one in found.actions if found.measured(one, place)] for place in places}
-    ranked = {place: max(some, key=lambda one: found.order(one, place)) for place, some in there.items() if some}
-    return {places[place]: found.values[one]["x"] for place, one in ranked.items()}
+def per_context(trials: Sequence[Trial]) -> dict[Any, Any]:
+    """The answer in each load."""
+    xs = list(dict.fromkeys(one.action["x"] for one in trials))
+    loads = list(dict.fromkeys(one.context["load"] for one in trials))
+    head = {"knobs": {"x": {"values": xs}}, "env_params": {"load": {"values": loads}}}
+    found = {load: answer_at({"load": load}, trials, head, {}).chosen for load in loads}
+    return {load: one and one.action["x"] for load, one in found.items()}
 
 
 @pytest.mark.parametrize("outcome", NOT_MEASURED)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tunegym.tuning.answers.answer import RewardMetric
+from tunegym.tuning.answers.answer import RewardMetric, answer
 from tunegym.tuning.answers.finalists import CLEAR, TIED, USED, Confirmation, reserve
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable
 from tunegym.tuning.model.scenario import Confirm, Objective
@@ -217,6 +217,23 @@ def test_each_context_has_its_own_finalists_and_the_one_over_all() -> None:
     assert all(({"x": 9}, context) in block for block in blocks for context in contexts)
     last = {exact_key(context): {one["x"] for one, there in blocks[-1] if there == context} for context in contexts}
     assert len(set.intersection(*last.values()) - {9}) == 1, "one setting goes through in every context"
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_what_fails_in_one_context_is_not_the_answer_over_all(seen: bool) -> None:
+    """Small values are best, and fail under a high load: known from the search, or only found in the confirmation."""
+    contexts: tuple[Context, ...] = ({"load": "low"}, {"load": "high"})
+    bench = Bench(linear, 0.03, env_params=LOAD, baseline={"x": 9}).search(0, contexts)
+    for x in range(10):
+        for context in contexts:
+            if seen or x > 1 or context == contexts[0]:
+                bench.measure(x, "search", context, x <= 1 and context == contexts[1])
+    while block := bench.plan(16).next_block():
+        for action, context in block:
+            bench.measure(int(action["x"]), "confirm", context, action["x"] <= 1 and context == contexts[1])
+    found = answer(bench.trials, bench.head, {}).overall.chosen
+    assert found is not None
+    assert (found.action["x"] in (2, 3), found.failed) == (True, 0)
 
 
 def test_the_policy_s_choice_is_a_finalist() -> None:

@@ -113,6 +113,7 @@ class ContextualBandit(BaseAgent):
         """A draw from the belief about the best setting; None when there is nothing left to learn."""
         number, context = observation.number, observation.context
         if self._idle >= PATIENCE and len(self._answered) == self._everything:
+            self.ended = "every setting was tried"
             return None
         if number == 1 and self.config.start_action == "first":
             action = self.first_action()

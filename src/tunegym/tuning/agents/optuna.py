@@ -61,7 +61,6 @@ REFUSED = "constraints"
 
 SamplerName: TypeAlias = Literal["tpe", "gp", "cmaes", "nsgaii", "qmc", "random"]
 
-
 PACKAGES = {"gp": ("torch", "scipy"), "cmaes": ("cmaes",), "qmc": ("scipy",)}
 """Packages that a sampler needs besides Optuna."""
 SEVERAL = ("tpe", "nsgaii")
@@ -340,7 +339,7 @@ class StudyProposer:
         params = trial.params
         action = _action(self._space, params)
         # What runs, and what a resume tells, is snapped to the step: 0.3, not 0.30000000000000004.
-        for name, value in self._params(action).items():
+        for name, value in _params(self._space, action).items():
             if value != params[name]:
                 distribution = self._distributions[name]
                 internal = distribution.to_internal_repr(value)
@@ -358,7 +357,7 @@ class StudyProposer:
         del context
         if number in self._asked:
             self._drop(number)
-        self._study.enqueue_trial(self._params(action))
+        self._study.enqueue_trial(_params(self._space, action))
         self._asked[number] = self._study.ask(self._distributions)
 
     def _drop(self, number: int) -> None:
@@ -394,14 +393,11 @@ class StudyProposer:
         from optuna.trial import create_trial
 
         state, values, constraints = self._result(feedback)
-        params = self._params(feedback.action)
+        params = _params(self._space, feedback.action)
         trial = create_trial(state=state, values=values, params=params, distributions=self._distributions)
         for key, value in constraints.items():
             trial.set_constraint(key, value)
         return trial
-
-    def _params(self, action: Action) -> dict[str, Any]:
-        return _params(self._space, action)
 
     def _result(self, feedback: Feedback) -> tuple[TrialState, list[float] | None, dict[str, float]]:
         """State, values and constraints of a closed trial."""

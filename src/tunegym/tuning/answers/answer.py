@@ -186,6 +186,7 @@ class _Judge:
         objectives = self.samples.objectives
         self._measurements = Measurements(trials, objectives, OverContexts.of(head))
         self._several = len(self.samples.contexts) > 1
+        self._recurs = self.confirmed or self._measurements.reward.recurs
         self._wanted: Context = {}
         self._near: str | None = None
         self._goals: Mapping[str, str] = head.get("goals", {})
@@ -205,7 +206,7 @@ class _Judge:
         samples, away = self.samples, distance(wanted, self._domains)
         known = {place: away(samples.values[place]) for place in samples.contexts if self.is_known(place)}
         there = [place for place, gap in known.items() if gap == 0]
-        if len(there) != 1:
+        if len(there) != 1 or not self._recurs:
             if not self.confirmed and any(one.measured and away(one.context) < math.inf for one in self.trials):
                 self._near = samples.narrow(wanted)
                 there = list(samples.contexts)
@@ -286,7 +287,11 @@ class _Judge:
         for action in found.actions:
             samples.key(found.values[action])
         wanted = self._wanted if context is None else samples.values[context]
-        if wanted or context is not None:  # what a setting does elsewhere counts, too
+        if not self._recurs and self._near is None and len(aims(samples.objectives)) < 2:
+            some = [one for one in found.actions if samples.is_measured(one, context)]
+            scores = samples.scores(some, context)  # neighbours in a range inform each other
+            ranked = sorted(some, key=lambda one: scores[one], reverse=True)
+        elif wanted or context is not None:  # what a setting does elsewhere counts, too
             near = found.reward.at(wanted, self._domains)
             scores = near or {one: found.reward.over_all(one).score for one in found.actions if samples.places(one)}
             ranked = sorted(scores, key=lambda one: (-samples.violation(one, context), scores[one]), reverse=True)
@@ -381,13 +386,15 @@ class _Judge:
 
     def _gain(self, action: bytes, context: bytes | None, first: int) -> Gain | None:
         samples, name, places = self.samples, self._judged, self._places(action, context)
-        if self._near is not None:  # draws near a value of a range: each has its own context
+        if self._near is not None or not self._recurs:  # draws of a range: each has its own context
             return None
         if not 0 < len(places) <= MOST_REPRESENTED or not all(samples.rewards(action, p, first) for p in places):
             return None
         base = samples.baseline
         if base is not None and not all(samples.rewards(base, place, first) for place in places):
             base = None
+        if base is None and any(math.isnan(samples.typical(place)) for place in places):
+            return None
         gaps = [self._gap(None, action, base, place, first)[0] for place in places]
         reward = combined(list(zip(samples.weights([one.mean for one in gaps], places), gaps, strict=True)))
         percent = None
@@ -526,7 +533,8 @@ class _Judge:
         elif self._several:
             met, many = len(self._places(exact_key(chosen.action), None)), len(self.samples.contexts)
             all_of = f"over {met} of" if met < many else "over" if self._wanted else "over all"
-            where = f"{f'at {pairs(self._wanted)}, ' if self._wanted else ''}{all_of} {many} contexts, "
+            all_of = f"{all_of} {many}" if self._recurs else "over all"
+            where = f"{f'at {pairs(self._wanted)}, ' if self._wanted else ''}{all_of} contexts, "
         what, value = f"{where}{pairs(chosen.action)}", self._value_text(chosen)
         rests = f"from {counted(chosen.samples, 'confirmation trial' if self.confirmed else 'search trial')}"
         rests += "" if self.confirmed else ", not confirmed"

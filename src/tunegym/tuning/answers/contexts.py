@@ -45,9 +45,7 @@ class OverContexts:
     """
 
     share: float = 1.0  # of the draws, those with the least advantage; next to nothing for the worst context alone
-    weights: Mapping[bytes, float] = field(
-        default_factory=dict
-    )  # by exact key of the context; empty: as often as drawn
+    weights: Mapping[bytes, float] = field(default_factory=dict)  # by exact key; empty: as often as drawn
     baseline: Action | None = None  # an advantage is over this setting; else over what is typical in the context
 
     @classmethod

@@ -47,7 +47,7 @@ RUNG = 2
 RACE = 0.4
 """The share of the reserve that races may use; the rest is for the report."""
 
-CLEAR, TIED, USED = "one setting is clearly best", "the rest can't be told apart", "the reserve is used up"
+CLEAR, TIED, USED = "the last round has a clear winner", "the rest can't be told apart", "the reserve is used up"
 
 
 def reserve(
@@ -108,7 +108,7 @@ class Confirmation:
     ) -> None:
         self._fresh = fresh = Samples(head, trials)
         self._reserve, self._seed = reserve, seed
-        self._entries = _entries(fresh, self._size(), policy)
+        self._entries, self._spare = _entries(fresh, self._size(), policy)
         self._races = {race: list(some) for race, some in self._entries.items()}
         if len(self._cells()) > reserve:  # one setting for all contexts is better than none
             race = None if None in self._races else next(iter(self._races))
@@ -176,6 +176,9 @@ class Confirmation:
         if len(some) < 2:
             if any(fresh.failed(one, race) for one in some):  # another one that never failed takes its place
                 whole = [one for one in self._entries[race] if not fresh.failed(one, race)]
+                if not whole:
+                    whole = [one for one in self._spare[race] if not fresh.failed(one, race)][:1]
+                    self._entries[race] = [*self._entries[race], *whole]
                 return [fresh.choose(whole, race)] if whole else some
             return some
         if block % _rung(len(fresh.contexts)):
@@ -192,8 +195,11 @@ class Confirmation:
         return ranked[: math.ceil(len(ranked) / 2)]
 
 
-def _entries(fresh: Samples, size: int, policy: PolicyTable | None) -> dict[bytes | None, list[bytes]]:
-    """The settings that enter each race, by context; over all contexts (None) where there are several."""
+Entries = dict[bytes | None, list[bytes]]
+
+
+def _entries(fresh: Samples, size: int, policy: PolicyTable | None) -> tuple[Entries, Entries]:
+    """The settings that enter each race, by context (over all, None, where there are several), and all candidates."""
     found = Measurements(fresh.earlier, fresh.objectives, OverContexts.of(fresh.head))
     for key in found.actions:
         fresh.key(found.values[key])
@@ -203,25 +209,25 @@ def _entries(fresh: Samples, size: int, policy: PolicyTable | None) -> dict[byte
         measured = sorted(measured, key=found.order, reverse=True)[:MOST]
     overall = _ranked(before, pareto or measured, None)
     if len(fresh.contexts) == 1:
-        chosen = _chosen(fresh, policy, next(iter(fresh.contexts)))
-        return {
-            next(iter(fresh.contexts)): list(dict.fromkeys([*chosen, *_thinned(overall, size, bool(pareto))]))[:size]
-        }
+        place = next(iter(fresh.contexts))
+        first = [*_chosen(fresh, policy, place), *_thinned(overall, size, bool(pareto))]
+        return {place: list(dict.fromkeys(first))[:size]}, {place: overall}
     shared = _thinned(overall, max(1, size // 2), bool(pareto))
-    races: dict[bytes | None, list[bytes]] = {None: shared}
+    races: Entries = {None: shared}
+    spare: Entries = {None: overall}
     for place in fresh.contexts:
-        own = [*_chosen(fresh, policy, place), *_ranked(before, measured, place)]
-        own = own if size > 1 else own[:1]
+        spare[place] = [*_chosen(fresh, policy, place), *_ranked(before, measured, place)]
+        own = spare[place] if size > 1 else spare[place][:1]
         rivals = [one for one in dict.fromkeys(own) if one not in (*shared, fresh.baseline)]
         races[place] = [*rivals[: max(size - len(shared), 1)], *shared]
-    return races
+    return races, spare
 
 
 def _ranked(before: Samples, actions: Iterable[bytes], place: bytes | None) -> list[bytes]:
-    """Measured settings, best first, without the baseline."""
+    """Measured settings, best first, without the baseline; last those that only failed in a context."""
     some = [action for action in actions if action != before.baseline]
     scores = before.scores(some, place)
-    return sorted(some, key=lambda action: scores[action], reverse=True)
+    return sorted(some, key=lambda action: (not before.breaks(action, place), scores[action]), reverse=True)
 
 
 def _chosen(fresh: Samples, policy: PolicyTable | None, place: bytes) -> list[bytes]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 PRIOR = 8.0
 """The most degrees of freedom that the other settings' spread counts for beside a setting's own."""
@@ -81,19 +81,19 @@ class Spread:
 
     def estimate(self, values: Sequence[float]) -> Estimate:
         """The mean of one setting's samples."""
-        mean = _mean(values)
+        mean = fmean(values)
         scale = abs(mean) if self.relative else 1.0
         own = math.fsum(((value - mean) / scale) ** 2 for value in values)
         return self._moderated(mean, own, len(values), 1.0, log=self.relative)
 
     def ratio(self, first: Sequence[float], second: Sequence[float]) -> Estimate:
         """The mean of ``first`` over that of ``second``, of paired samples; only for a relative spread."""
-        one, two = _mean(first), _mean(second)
+        one, two = fmean(first), fmean(second)
         return self._compared(one / two, [value / one for value in first], [value / two for value in second], log=True)
 
     def difference(self, first: Sequence[float], second: Sequence[float]) -> Estimate:
         """The mean of ``first`` minus that of ``second``, of paired samples."""
-        one, two = _mean(first), _mean(second)
+        one, two = fmean(first), fmean(second)
         if not self.relative:
             return self._compared(one - two, first, second, log=False)
         scale = math.hypot(one, two) / math.sqrt(2)
@@ -105,7 +105,7 @@ class Spread:
     def _compared(self, mean: float, first: Sequence[float], second: Sequence[float], log: bool) -> Estimate:
         if len(first) != len(second):
             parts = [
-                self._moderated(_mean(some), _squares(some), len(some), 1.0, log=False) for some in (first, second)
+                self._moderated(fmean(some), _squares(some), len(some), 1.0, log=False) for some in (first, second)
             ]
             both = combined([(1.0, parts[0]), (-1.0, parts[1])])
             return Estimate(mean, both.variance, both.freedom, both.count, log)
@@ -126,7 +126,7 @@ def pooled(groups: Iterable[Sequence[float]]) -> Spread:
     values = [value for group in some for value in group]
     relative = bool(values) and (min(values) > 0 or max(values) < 0)
     freedom = len(values) - len(some)
-    scales = [abs(_mean(group)) if relative else 1.0 for group in some]
+    scales = [abs(fmean(group)) if relative else 1.0 for group in some]
     squares = math.fsum(_squares(group) / scale**2 for group, scale in zip(some, scales, strict=True))
     return Spread(squares / freedom if freedom else math.inf, freedom, relative)
 
@@ -147,7 +147,7 @@ def combined(parts: Sequence[tuple[float, Estimate]]) -> Estimate:
 
 def relative_spread(values: Sequence[float]) -> float:
     """The sample standard deviation over the mean; 0 if all values are the same, infinite around a mean of 0."""
-    mean = _mean(values)
+    mean = fmean(values)
     deviation = math.sqrt(_squares(values) / max(len(values) - 1, 1))
     if deviation <= SLACK * abs(mean):
         return 0.0
@@ -181,10 +181,6 @@ def student_t(probability: float, freedom: float) -> float:
     return math.sqrt(freedom * y)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
 def _squares(values: Sequence[float]) -> float:
-    mean = _mean(values)
+    mean = fmean(values)
     return math.fsum((value - mean) ** 2 for value in values)

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
@@ -149,13 +149,12 @@ class Ranking:
         """Whether an action was measured in every context that counts."""
         return self._values[action].keys() >= (self._over.weights.keys() or self._scales.keys())
 
-    def within(self, action: bytes, context: bytes) -> Score:
-        """How an action that was measured in a context did there, informed by the other contexts."""
-        found = self._values[action][context]
-        return Score(self._informed(action, {context: 1.0}) if self.varies else _mean(found), _mean(found))
+    def within(self, action: bytes, context: bytes) -> float:
+        """The mean of an action that was measured in a context."""
+        return fmean(self._values[action][context])
 
     def at(self, wanted: Context, domains: Mapping[str, Knob]) -> dict[bytes, float]:
-        """The scores of settings that were measured in a context or near it, as ``within`` gives them.
+        """The scores of settings that were measured in a context or near it, informed by the other contexts.
 
         ``wanted`` may be part of a context: then all contexts with these values count.
         """
@@ -174,11 +173,11 @@ class Ranking:
         elsewhere: list[float] = []
         for context, some in self._values[action].items():
             here = near.get(context, 0.0)
-            mean = _mean(self._standard(context, some))
+            mean = fmean(self._standard(context, some))
             own, weight = own + here * len(some) * mean, weight + here * len(some)
             if here < LEAST_NEAR:
                 elsewhere.append(mean)
-        total = OWN * own + (ELSEWHERE * _mean(elsewhere) if elsewhere else 0.0)
+        total = OWN * own + (ELSEWHERE * fmean(elsewhere) if elsewhere else 0.0)
         return total / (OWN * weight + (ELSEWHERE if elsewhere else 0.0) + TYPICAL)
 
     def _standard(self, context: bytes, some: Sequence[float]) -> list[float]:
@@ -210,13 +209,13 @@ class Ranking:
             advantages = [self._shrunk(action, context) for context in shares]
             parts = self._over.parts(list(shares.values()), advantages)
             score = math.fsum(map(operator.mul, parts, advantages))
-            each = [(shares.get(context, 0.0), _mean(found)) for context, found in met.items()]
+            each = [(shares.get(context, 0.0), fmean(found)) for context, found in met.items()]
             known = math.fsum(share for share, _ in each)
-            mean = sum(share * one for share, one in each) / known if known else _mean([one for _, one in each])
+            mean = sum(share * one for share, one in each) / known if known else fmean([one for _, one in each])
         else:
             values = [value for found in met.values() for value in found]
             score = sum(self._advantage(context, found) for context, found in met.items()) / (len(values) + SHRINK)
-            mean = _mean(values)
+            mean = fmean(values)
         return Score(score if self.varies else mean, mean)
 
     def _shrunk(self, action: bytes, context: bytes) -> float:
@@ -230,14 +229,14 @@ class Ranking:
         if not self.recurs:
             return self._overall + math.fsum(effect(self._contexts[context]) for effect in self._effects)
         baseline = {} if self._over.baseline is None else self._values.get(exact_key(self._over.baseline), {})
-        return _mean(baseline[context]) if context in baseline else self._scales[context].centre
+        return fmean(baseline[context]) if context in baseline else self._scales[context].centre
 
     def _effect(self, name: str, runs: Sequence[tuple[Context, Sequence[float]]]) -> Callable[[Context], float]:
         bin_of = _bins([context[name] for context, some in runs for _ in some])
         found: dict[Hashable, list[float]] = {}
         for context, some in runs:
             found.setdefault(bin_of(context[name]), []).extend(some)
-        means = {key: _mean(some) for key, some in found.items()}
+        means = {key: fmean(some) for key, some in found.items()}
         return lambda context: means[bin_of(context[name])] - self._overall
 
 
@@ -250,7 +249,7 @@ class _Scale:
 
     def __init__(self, values: Sequence[float]) -> None:
         cut = len(values) // 4
-        self.centre = _mean(sorted(values)[cut : len(values) - cut])
+        self.centre = fmean(sorted(values)[cut : len(values) - cut])
         self._logs = min(values) > 0 or max(values) < 0
         shown = [self._shown(one) for one in values]
         self._middle = median(shown)
@@ -262,10 +261,6 @@ class _Scale:
 
     def _shown(self, value: float) -> float:
         return math.copysign(1.0, value) * math.log(abs(value)) if self._logs else value
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def _bins(values: Sequence[Scalar]) -> Callable[[Scalar], Hashable]:
@@ -330,24 +325,19 @@ class Measurements:
         """The measured actions."""
         return [action for action in self.cells if self.measured(action)]
 
-    @cached_property
-    def contexts(self) -> set[bytes]:
-        """The contexts of all trials, however they ended."""
-        return {context for cells in self.cells.values() for context in cells}
-
     def is_baseline(self, action: bytes) -> bool:
         """Whether it is the setting in use today."""
         return self._over is not None and self._over.baseline is not None and exact_key(self._over.baseline) == action
 
     def violation(self, action: bytes, context: bytes | None = None) -> float:
         """By how much a measured action exceeds the limits."""
-        means = {name: _score(ranking, action, context).mean for name, ranking in self.metrics.items()}
+        means = {name: _level(ranking, action, context) for name, ranking in self.metrics.items()}
         return violation(self.objectives, means)
 
-    def order(self, action: bytes, context: bytes | None = None) -> tuple[float, float, int]:
+    def order(self, action: bytes) -> tuple[float, float, int]:
         """The rank of a measured action; the largest is the best: limits first, then the score, then the earliest."""
-        first = min(trial.number for trial in self.measured(action, context))
-        return -self.violation(action, context), _score(self.reward, action, context).score, -first
+        first = min(trial.number for trial in self.measured(action))
+        return -self.violation(action), self.reward.over_all(action).score, -first
 
     def setting(self, action: Action, context: Context | None = None) -> Setting:
         """The record of an action, over all contexts or in one; also of one that was never measured."""
@@ -358,7 +348,7 @@ class Measurements:
         counts = len(failed), failed.count(Cancelled.status)
         if not trials:
             return Setting(action, context, math.nan, (), (), *counts, 0.0)
-        mean = _score(self.reward, key, place).mean
+        mean = _level(self.reward, key, place)
         weights: list[float] = []
         for where, some in cells.items():
             count = sum(len(samples_of(trial)) for trial in measurements_of(some))
@@ -371,8 +361,8 @@ class Measurements:
         return cells if context is None else {context: cells[context]} if context in cells else {}
 
 
-def _score(ranking: Ranking, action: bytes, context: bytes | None) -> Score:
-    return ranking.over_all(action) if context is None else ranking.within(action, context)
+def _level(ranking: Ranking, action: bytes, context: bytes | None) -> float:
+    return ranking.over_all(action).mean if context is None else ranking.within(action, context)
 
 
 def samples_of(trial: Trial) -> tuple[Metrics, ...]:

@@ -73,10 +73,8 @@ class Samples:
 
     def settings(self, context: bytes | None) -> list[bytes]:
         """The settings with trials in a context, or in all of them."""
-        found = dict.fromkeys(action for action, place in self._cells if context in (None, place))
-        return [
-            action for action in found if context is not None or all((action, c) in self._cells for c in self.contexts)
-        ]
+        needed = self.contexts if context is None else [context]
+        return [one for one in dict.fromkeys(a for a, _ in self._cells) if all((one, p) in self._cells for p in needed)]
 
     def is_measured(self, action: bytes, context: bytes | None) -> bool:
         """Whether a setting has a measurement in a context, or in any."""
@@ -100,9 +98,9 @@ class Samples:
         return self.pool(None)
 
     def restrict(self, contexts: Iterable[bytes]) -> None:
-        """Look at some contexts only."""
+        """Look at some contexts only; all count alike if one of them isn't represented."""
         some = {place: self.contexts.get(place, 0.0) for place in contexts}
-        total = math.fsum(some.values())
+        total = math.fsum(some.values()) if all(some.values()) else 0.0
         self.contexts = {place: weight / total if total else 1 / len(some) for place, weight in some.items()}
 
     def narrow(self, wanted: Context) -> str | None:
@@ -145,7 +143,7 @@ class Samples:
     def surface(self) -> Surface:
         """What all measurements say of every setting: search and confirmation."""
         found = {cell: list(values) for cell, values in self._before.items()}
-        for cell in self._cells:
+        for cell in self._cells if self._confirmed else ():
             found.setdefault(cell, []).extend(self.rewards(*cell))
         places = {cell: (self.values[cell[0]], self.values[cell[1]]) for cell, values in found.items() if values}
         return Surface(self.head, [(place, found[cell]) for cell, place in places.items()], self.spread)
@@ -165,21 +163,28 @@ class Samples:
         return {cell: found[cell] for group in groups.values() for cell in group[: MOST // len(groups)]}
 
     def typical(self, context: bytes, metric: str | None = None) -> float:
-        """The median of the search in a context, of a range near it; over all where it never came."""
+        """The median of the search in a context, of a range near it; NaN where it never came."""
         if (context, metric) not in self._typical:
             searched = [trial for trial in self.earlier if trial.phase == "search" and trial.cached_from is None]
             there = trials_at(searched, self.values[context], domains_of(self.head))[0]
-            values = values_of(there, metric) or values_of(searched, metric)
-            self._typical[context, metric] = median(values) if values else 0.0
+            values = values_of(there, metric)
+            self._typical[context, metric] = median(values) if values else math.nan
         return self._typical[context, metric]
 
     @cached_property
-    def _searched(self) -> dict[bytes, list[list[Trial]]]:
-        """The trials before the confirmation by setting, in groups by context."""
+    def _searched(self) -> dict[bytes, dict[bytes, list[Trial]]]:
+        """The trials before the confirmation, by setting and context."""
         found: dict[bytes, dict[bytes, list[Trial]]] = {}
         for trial in self.earlier:
-            found.setdefault(exact_key(trial.action), {}).setdefault(exact_key(trial.context), []).append(trial)
-        return {action: list(groups.values()) for action, groups in found.items()}
+            if trial.status != Cancelled.status:
+                found.setdefault(exact_key(trial.action), {}).setdefault(exact_key(trial.context), []).append(trial)
+        return found
+
+    def breaks(self, action: bytes, context: bytes | None) -> bool:
+        """Whether every trial of a setting before the confirmation failed in a context, or in one of them all."""
+        groups = self._searched.get(action, {})
+        some = groups.values() if context is None else [groups[context]] if context in groups else []
+        return any(not any(trial.measured for trial in trials) for trials in some)
 
     def advantage(self, action: bytes, other: bytes, context: bytes | None, first: int = 0) -> Estimate | None:
         """How much better a setting is than another, from a block on; None if one of them was not measured there."""
@@ -192,15 +197,16 @@ class Samples:
 
     def weights(self, advantages: Sequence[float], places: Sequence[bytes]) -> list[float]:
         """How much each context counts in a mean over all: by its draws, and of these only the worst ones if asked."""
-        shares = [self.contexts.get(place, 1 / len(places)) for place in places]
-        return self._over.parts(shares, advantages)
+        return self._over.parts([self.contexts.get(place, 1 / len(places)) for place in places], advantages)
 
     def scores(self, actions: Sequence[bytes], context: bytes | None) -> dict[bytes, tuple[float, float]]:
         """The ranks of settings, the largest is the best: limits first, then the advantage on the surface."""
         places = list(self.contexts) if context is None else [context]
         cells = [(self.values[action], self.values[place]) for action in actions for place in places]
         found = iter(self.surface.at(cells) if cells else ())
-        scales = [(abs(self.typical(place)) if self.surface.relative else 1.0) or 1.0 for place in places]
+        known = [abs(self.typical(place)) if self.surface.relative else 1.0 for place in places]
+        usual = median([one for one in known if one > 0] or [1.0])
+        scales = [one if one > 0 else usual for one in known]
         ranks: dict[bytes, tuple[float, float]] = {}
         for action in actions:
             scaled = [next(found) * scale for scale in scales]
@@ -215,7 +221,7 @@ class Samples:
         places = self.contexts if context is None else [context]
         groups = [self.trials(action, place)[first:] for place in places]
         if not any(trial.measured for group in groups for trial in group):
-            groups = self._searched.get(action, [])
+            groups = list(self._searched.get(action, {}).values())
         found = [self._excess(group) for group in groups if any(trial.measured for trial in group)]
         return fmean(found) if found else math.inf
 
