@@ -193,7 +193,7 @@ def test_a_warm_start_is_worth_a_run(agent: str, episode_steps: int, run: Callab
     pytest.importorskip("stable_baselines3")
     knobs = {"load": list(LOADS), **(RANGES if agent == "sac" else LISTS)}
     gains = []
-    for seed in (1, 2, 3):
+    for seed in range(1, 9):
         run(f"old-{seed}", "random_search", 150, knobs, ("load",), function="value", seed=seed + 10)
         scores = {}
         for warm in (False, True):
@@ -203,7 +203,7 @@ def test_a_warm_start_is_worth_a_run(agent: str, episode_steps: int, run: Callab
         assert policies.load(find_run(Path(f"True-{seed}")) / "e") is not None
         assert scores[True] >= 0.75, scores
         gains.append(scores[True] - scores[False])
-    assert sum(gains) / 3 > 0.1, gains
+    assert sum(gains) / 8 > 0.1, gains
 
 
 @pytest.mark.slow
