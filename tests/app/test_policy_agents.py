@@ -48,12 +48,12 @@ LEARNERS = [("contextual_bandit", 1), ("ppo", 1), ("ppo", 10), ("dqn", 1), ("rll
 
 @pytest.mark.parametrize(("agent", "episode_steps"), LEARNERS)
 def test_learns_which_setting_wins_in_which_context(agent: str, episode_steps: int, task: Any) -> None:
-    """In most seeds at least 90 % of the optimum, where the best single setting gives at most 70 %."""
+    """In 4 of 5 seeds at least 90 % of the optimum, where the best single setting gives at most 70 %."""
     knobs = {name: list(knob.values) for name, knob in task.KNOBS.items()}
     cmd_args = {"callable": "benchmarks.flip.task:measure", "context": list(task.DOMAIN.values), **knobs}
     assert task.best_single_share() <= 0.7
     scores = []
-    for seed in (1, 2, 3):
+    for seed in range(1, 6):
         scenario = document(agent, 1500, cmd_args, {"context": {}}, seed=seed, cache="off", episode_steps=episode_steps)
         scenario["experiments"][0]["agent_metrics"] = ["throughput"]
         task.seed(seed)
@@ -62,7 +62,7 @@ def test_learns_which_setting_wins_in_which_context(agent: str, episode_steps: i
         assert table is not None
         chosen = {str(one.context["context"]): one.action for one in table.choices}
         scores.append(task.score(lambda context, chosen=chosen: chosen[str(context["context"])]))
-    assert sum(score >= 0.9 for score in scores) >= 2, scores
+    assert sum(score >= 0.9 for score in scores) >= 4, scores
 
 
 # the record -----------------------------------------------------------------------------------------------

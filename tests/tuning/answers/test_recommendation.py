@@ -224,7 +224,7 @@ def test_cancelled_and_cached_trials() -> None:
     made = trials(ROWS)
     cancelled = Trial(10, {"load": "low"}, {"x": "1"}, Cancelled(), -9.0, 0.0)
     found = ask([*made, cancelled], {"load": "low"}, [chosen("low", "1")], learned=9)
-    assert found.note == f"{NOT_CONFIRMED}; {NEVER}"
+    assert (found.source, found.note) == ("trials", f"{NOT_CONFIRMED}; {NEVER}")
     cached = Trial(10, {"load": "low"}, {"x": 1}, made[0].outcome, made[0].reward, 0.0, cached_from=1)
     assert ask([*made, cached], {"load": "low"}, [chosen("low", 1)]).measured == 2
     assert "the policy was saved after 4 of 9 trials" in str(
