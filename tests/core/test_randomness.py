@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunegym.core.randomness import integer, spread, unit
+from tunegym.core.randomness import even_unit, integer, unit
 
 paths = st.lists(st.one_of(st.text(), st.integers()), max_size=4)
 
@@ -26,13 +26,13 @@ def test_other_names_give_other_numbers(one: tuple[int, list[str | int]], other:
 
 @given(st.integers(), st.integers(0, 1000), st.sampled_from([2, 3, 4, 6, 8, 12]))
 def test_even_draws_take_every_part_equally_often(seed: int, block: int, parts: int) -> None:
-    drawn = [spread(seed, 24 * block + place, "env_params", "load") for place in range(24)]
+    drawn = [even_unit(seed, 24 * block + place, "env_params", "load") for place in range(24)]
     assert sorted(int(one * parts) for one in drawn) == sorted(list(range(parts)) * (24 // parts))
 
 
 def test_even_draws_are_uniform_and_their_order_is_random() -> None:
     """The first numbers of 4,000 seeds; 60 is far beyond any chance with 15 degrees of freedom."""
-    drawn = [(int(4 * spread(seed, 1, "load")), int(4 * spread(seed, 2, "load"))) for seed in range(4000)]
+    drawn = [(int(4 * even_unit(seed, 1, "load")), int(4 * even_unit(seed, 2, "load"))) for seed in range(4000)]
     first, pairs = Counter(one for one, _ in drawn), Counter(drawn)
     assert all(abs(first[part] - 1000) < 150 for part in range(4))
     # Of 24 parts the second number can't have the first one's again.
@@ -52,5 +52,5 @@ def test_same_in_another_process() -> None:
 def test_draws_stay_as_they_are() -> None:
     """A later tunegym resumes a journal of today: the draws must not move."""
     assert unit(42, "env_params", "drop_rate", 1) == 0.31267346313911726
-    assert spread(42, 1, "env_params", "drop_rate") == 0.5546947276307965
+    assert even_unit(42, 1, "env_params", "drop_rate") == 0.5546947276307965
     assert integer(42, 1000, "grid_search", "start") == 431

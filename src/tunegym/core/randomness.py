@@ -31,8 +31,8 @@ def integer(seed: int, bound: int, *names: str | int) -> int:
     return int.from_bytes(digest, "little") % bound
 
 
-def spread(seed: int, number: int, *names: str | int) -> float:
-    """As ``unit``, but evenly: of 24 consecutive numbers, one is in each 24th of [0, 1), in random order."""
+def even_unit(seed: int, number: int, *names: str | int) -> float:
+    """As ``unit``, but evenly: of each block of 24 numbers, one is in each 24th of [0, 1), in random order."""
     block, place = divmod(number, _BLOCK)
     return (_shuffled(seed, block, *names)[place] + unit(seed, *names, number)) / _BLOCK
 

@@ -331,7 +331,7 @@ class Measurements:
 
     def violation(self, action: bytes, context: bytes | None = None) -> float:
         """By how much a measured action exceeds the limits."""
-        means = {name: _level(ranking, action, context) for name, ranking in self.metrics.items()}
+        means = {name: _mean_of(ranking, action, context) for name, ranking in self.metrics.items()}
         return violation(self.objectives, means)
 
     def order(self, action: bytes) -> tuple[float, float, int]:
@@ -348,7 +348,7 @@ class Measurements:
         counts = len(failed), failed.count(Cancelled.status)
         if not trials:
             return Setting(action, context, math.nan, (), (), *counts, 0.0)
-        mean = _level(self.reward, key, place)
+        mean = _mean_of(self.reward, key, place)
         weights: list[float] = []
         for where, some in cells.items():
             count = sum(len(samples_of(trial)) for trial in measurements_of(some))
@@ -361,7 +361,7 @@ class Measurements:
         return cells if context is None else {context: cells[context]} if context in cells else {}
 
 
-def _level(ranking: Ranking, action: bytes, context: bytes | None) -> float:
+def _mean_of(ranking: Ranking, action: bytes, context: bytes | None) -> float:
     return ranking.over_all(action).mean if context is None else ranking.within(action, context)
 
 

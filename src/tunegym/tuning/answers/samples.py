@@ -181,7 +181,7 @@ class Samples:
         return found
 
     def breaks(self, action: bytes, context: bytes | None) -> bool:
-        """Whether every trial of a setting before the confirmation failed in a context, or in one of them all."""
+        """Whether a setting was tried in a context (None: in any) before the confirmation, and failed each time."""
         groups = self._searched.get(action, {})
         some = groups.values() if context is None else [groups[context]] if context in groups else []
         return any(not any(trial.measured for trial in trials) for trials in some)

@@ -12,7 +12,7 @@ from itertools import accumulate, product
 from typing import Any, Literal, TypeAlias
 
 from tunegym.core.errors import ActionError
-from tunegym.core.randomness import spread
+from tunegym.core.randomness import even_unit
 from tunegym.tuning.model.values import Action, Context, Scalar, native, spelled
 
 
@@ -261,7 +261,7 @@ class EnvParam:
 
         Draws are random, but even: a context that came too rarely would be known too little.
         """
-        return self.from_unit(spread(seed, number, "env_params", name))
+        return self.from_unit(even_unit(seed, number, "env_params", name))
 
     def from_unit(self, u: float) -> Scalar:
         """Map ``u`` in [0, 1) to a value, by the weights."""
