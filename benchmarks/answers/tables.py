@@ -10,7 +10,8 @@ from itertools import product
 from statistics import fmean
 from typing import Literal
 
-from benchmarks.search.problems import Action, Knobs, Table, problem
+from benchmarks.contexts.tables import contexts
+from benchmarks.search.problems import Action, Knobs
 
 HPOBENCH = ("australian", "blood_transfusion", "car", "credit_g", "kc1", "phoneme", "segment", "vehicle")
 ADDED = tuple(f"hpobench/{name}" for name in HPOBENCH)
@@ -34,11 +35,10 @@ class NoisyTable:
     who: str
 
     def __post_init__(self) -> None:
-        table = problem(self.name, 0)
-        assert isinstance(table, Table)
-        self.table = table
-        self.goal: Literal["min", "max"] = table.goal
-        self.knobs: Knobs = table.knobs
+        family, data = self.name.split("/")
+        self.table = contexts(family).tables[data]
+        self.goal: Literal["min", "max"] = self.table.goal
+        self.knobs: Knobs = self.table.knobs
 
     def measure(self, action: Action, call: int) -> float:
         draw = random.Random(f"{self.name} {self.noise} {self.seed} {self.who} {call}")

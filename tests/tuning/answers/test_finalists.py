@@ -219,6 +219,30 @@ def test_each_context_has_its_own_finalists_and_the_one_over_all() -> None:
     assert len(set.intersection(*last.values()) - {9}) == 1, "one setting goes through in every context"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_contexts_that_contradict_each_other_keep_their_own_answers(seed: int) -> None:
+    """The best setting of each context is the worst of the other, and was never tried there; values differ in scale."""
+    contexts: tuple[Context, ...] = ({"load": "low"}, {"load": "high"})
+    head = {"knobs": {"x": {"low": 0, "high": 99, "dtype": "int"}}, "env_params": LOAD}
+
+    def truth(x: int, context: Context) -> float:
+        return 1 + 0.01 * x if context == contexts[0] else 1 + (99 - x)
+
+    bench = Bench(truth, 0.01, seed=seed, **head).search(0, contexts)
+    for x in range(0, 40, 4):
+        bench.measure(x, "search", contexts[0])
+        bench.measure(99 - x, "search", contexts[1])
+    for number, (place, some) in enumerate(bench.plan(40).finalists.items()):
+        assert place == exact_key(contexts[number])
+        assert {"x": 99 * number} in some, "the best of the search in the context"
+    bench.confirm(40)
+    low, high = (one.chosen for one in answer(bench.trials, bench.head, {}).per_context)
+    assert low is not None
+    assert high is not None
+    assert low.action["x"] <= 8
+    assert high.action["x"] >= 91
+
+
 @pytest.mark.parametrize("seen", [True, False])
 def test_what_fails_in_one_context_is_not_the_answer_over_all(seen: bool) -> None:
     """Small values are best, and fail under a high load: known from the search, or only found in the confirmation."""

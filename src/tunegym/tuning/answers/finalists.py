@@ -174,13 +174,7 @@ class Confirmation:
         """Those of a race that go on."""
         some = self._races[race]
         if len(some) < 2:
-            if any(fresh.failed(one, race) for one in some):  # another one that never failed takes its place
-                whole = [one for one in self._entries[race] if not fresh.failed(one, race)]
-                if not whole:
-                    whole = [one for one in self._spare[race] if not fresh.failed(one, race)][:1]
-                    self._entries[race] = [*self._entries[race], *whole]
-                return [fresh.choose(whole, race)] if whole else some
-            return some
+            return self._replaced(fresh, race) if any(fresh.failed(one, race) for one in some) else some
         if block % _rung(len(fresh.contexts)):
             return some
         scores = fresh.scores(some, race)
@@ -193,6 +187,16 @@ class Confirmation:
             self._over[race] = TIED
             return [fresh.choose(some, race)]
         return ranked[: math.ceil(len(ranked) / 2)]
+
+    def _replaced(self, fresh: Samples, race: bytes | None) -> list[bytes]:
+        """Another one of a race that never failed, else a candidate that the search measured where this one failed."""
+        whole = [one for one in self._entries[race] if not fresh.failed(one, race)]
+        if not whole:
+            rest = [one for one in self._spare[race] if not fresh.failed(one, race)]
+            failing = [place for place in fresh.contexts if any(fresh.failed(one, place) for one in self._races[race])]
+            whole = sorted(rest, key=lambda one: -sum(fresh.was_measured(one, place) for place in failing))[:1]
+            self._entries[race] = [*self._entries[race], *whole]
+        return [fresh.choose(whole, race)] if whole else self._races[race]
 
 
 Entries = dict[bytes | None, list[bytes]]
@@ -224,10 +228,18 @@ def _entries(fresh: Samples, size: int, policy: PolicyTable | None) -> tuple[Ent
 
 
 def _ranked(before: Samples, actions: Iterable[bytes], place: bytes | None) -> list[bytes]:
-    """Measured settings, best first, without the baseline; last those that only failed in a context."""
+    """Settings, best first, without the baseline: those measured in the context, then others, then those that failed.
+
+    What other contexts say of a setting may be wrong in this one.
+    """
     some = [action for action in actions if action != before.baseline]
     scores = before.scores(some, place)
-    return sorted(some, key=lambda action: (not before.breaks(action, place), scores[action]), reverse=True)
+
+    def rank(action: bytes) -> tuple[bool, bool, tuple[float, float]]:
+        there = place is None or before.was_measured(action, place)
+        return not before.breaks(action, place), there, scores[action]
+
+    return sorted(some, key=rank, reverse=True)
 
 
 def _chosen(fresh: Samples, policy: PolicyTable | None, place: bytes) -> list[bytes]:

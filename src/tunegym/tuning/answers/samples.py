@@ -186,6 +186,10 @@ class Samples:
         some = groups.values() if context is None else [groups[context]] if context in groups else []
         return any(not any(trial.measured for trial in trials) for trials in some)
 
+    def was_measured(self, action: bytes, context: bytes) -> bool:
+        """Whether the search measured a setting in a context."""
+        return (action, context) in self._before
+
     def advantage(self, action: bytes, other: bytes, context: bytes | None, first: int = 0) -> Estimate | None:
         """How much better a setting is than another, from a block on; None if one of them was not measured there."""
         places = list(self.contexts) if context is None else [context]

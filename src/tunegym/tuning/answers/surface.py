@@ -2,16 +2,16 @@
 
 A single noisy sample says little, and the best of many says more about luck than about a setting. So rewards are
 smoothed: the posterior mean of a Gaussian process (Rasmussen and Williams, 2006, chapters 2 and 5) over the knobs'
-scales, with the likeliest of a few length scales, another context counting for less. The noise check gives the noise,
-so that without noise every measured value stays as it is. Bad values are cut off at a quantile: how bad a setting is
-doesn't matter.
+scales, with the likeliest of a few length scales and correlations between contexts. The noise check gives the noise, so
+that without noise every measured value stays as it is. Bad values are cut off at a quantile: how bad a setting is
+doesn't matter. Each context has its own scale, so that none drowns the others.
 
 It ranks candidates, and settings that fresh samples can't tell apart. What is reported never comes from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,14 @@ from tunegym.tuning.model.values import Scalar
 
 LENGTHS = (0.1, 0.15, 0.3)
 """The length scale as a share of the diagonal of the knobs' scales: the likeliest of these."""
-ELSEWHERE = 0.5
-"""The correlation of a setting's values in two contexts that have nothing in common."""
+ELSEWHERE = (0.5, 0.0, 0.9)
+"""The correlation of a setting's values in two contexts that have nothing in common: the likeliest of these."""
 FEWEST = 10
 """Measurements for each range of contexts from which on values follow it."""
 NEAR = 0.3
 """The length scale of an env_param that is a range."""
+SHARED = 4.0
+"""Weight, in measurements, of what is common to all contexts in the scale of each."""
 CUT = 0.25
 """Below this quantile, values are all the same."""
 MOST = 800
@@ -56,33 +58,44 @@ class Surface:
         means = np.array([np.mean(values) for _, values in some])
         groups: dict[str, list[int]] = {}
         for at, ((_, context), _) in enumerate(some):
-            listed = sorted(one for one in context.items() if not isinstance(self._params[one[0]], Range))
-            groups.setdefault(repr(listed), []).append(at)
-        advantage = np.empty(len(some))
+            groups.setdefault(self._group(context), []).append(at)
+        advantage, scales = np.empty(len(some)), np.empty(len(some))
         # Relative spreads are the same everywhere on the scale of logarithms, which only values of one sign have.
         self.relative = spread.relative and bool(np.all(means > 0) or np.all(means < 0))
         for rows in groups.values():
             values = np.log(np.abs(means[rows])) * np.sign(means[rows]) if self.relative else means[rows]
             found = values - self._typical([some[at][0][1] for at in rows], values)
             advantage[rows] = np.maximum(found, np.quantile(found, CUT))
+        self._scale = float(np.abs(advantage).mean()) or 1.0 if some else 1.0
+        self._scales: dict[str, float] = {}
+        for group, rows in groups.items():
+            total = float(np.abs(advantage[rows]).sum()) + SHARED * self._scale
+            scales[rows] = self._scales[group] = total / (len(rows) + SHARED)
+        advantage /= scales
         kept = np.argsort(-advantage, kind="stable")[:MOST]
         self._columns = self._coordinates([some[at][0] for at in kept])
         values = advantage[kept]
         self._mean = float(values.mean()) if len(values) else 0.0
         total = min(max(float(values.var()), 1e-300), 1e300) if len(values) else 1.0
-        known = spread.variance if spread.freedom else total / 10
-        if spread.relative and not self.relative:
-            known *= float(np.median(np.abs(means)) ** 2)
-        signal = max(total - known, total / 10)
+        known = np.full(len(values), total / 10)
+        if spread.freedom:
+            usual = float(np.median(np.abs(means))) if spread.relative and not self.relative else 1.0
+            known = np.minimum(spread.variance * (usual / scales[kept]) ** 2, total)
+        signal = max(total - float(known.mean()), total / 10) if len(values) else 1.0
         counts = np.array([len(some[at][1]) for at in kept])
+        noise = np.diag(known / signal / counts + 1e-8)
         best = -np.inf
-        for length in LENGTHS if len(values) else ():
-            own = np.diag(min(known, total) / signal / counts + 1e-8)
-            lower = np.linalg.cholesky(self._covariance(self._columns, length) + own)
+        for shape in self._shapes(len(groups)):
+            lower = np.linalg.cholesky(self._covariance(self._columns, *shape) + noise)
             half = np.linalg.solve(lower, values - self._mean)
             likely = -0.5 * half @ half / signal - np.log(np.diag(lower)).sum()
             if not likely <= best:  # also where squares overflow
-                best, self._length, self._weights = likely, length, np.linalg.solve(lower.T, half)
+                best, self._shape, self._weights = likely, shape, np.linalg.solve(lower.T, half)
+
+    def _shapes(self, groups: int) -> Iterator[tuple[float, float]]:
+        """Length scales, then, with the likeliest so far, correlations between contexts."""
+        yield from ((length, ELSEWHERE[0]) for length in LENGTHS if groups)
+        yield from ((self._shape[0], elsewhere) for elsewhere in ELSEWHERE[1:] if groups > 1)
 
     def _typical(self, contexts: Sequence[Mapping[str, Scalar]], values: np.ndarray) -> np.ndarray | float:
         """What is typical in each context: the median; along ranges a parabola through all values."""
@@ -95,15 +108,20 @@ class Surface:
 
     def at(self, places: Sequence[Place]) -> list[float]:
         """The smoothed advantages; where they are ``relative``, to the context's typical reward."""
-        covariance = self._covariance(self._coordinates(places), self._length)
-        return [float(value) for value in self._mean + covariance @ self._weights]
+        covariance = self._covariance(self._coordinates(places), *self._shape)
+        scales = (self._scales.get(self._group(context), self._scale) for _, context in places)
+        return [float(one) * scale for one, scale in zip(self._mean + covariance @ self._weights, scales, strict=True)]
+
+    def _group(self, context: Mapping[str, Scalar]) -> str:
+        """A context without its ranges."""
+        return repr(sorted(one for one in context.items() if not isinstance(self._params[one[0]], Range)))
 
     def _coordinates(self, places: Sequence[Place]) -> list[np.ndarray]:
         """A column for each knob, then for each env_param."""
         columns = [_scaled(knob, [action[name] for action, _ in places]) for name, knob in self._knobs.items()]
         return columns + [_scaled(knob, [one[name] for _, one in places]) for name, knob in self._params.items()]
 
-    def _covariance(self, rows: Sequence[np.ndarray], length: float) -> np.ndarray:
+    def _covariance(self, rows: Sequence[np.ndarray], length: float, elsewhere: float) -> np.ndarray:
         domains = [*self._knobs.values(), *self._params.values()]
         actions = contexts = np.zeros((len(rows[0]), len(self._columns[0])))
         for at, (knob, mine, theirs) in enumerate(zip(domains, rows, self._columns, strict=True)):
@@ -114,7 +132,7 @@ class Surface:
                 contexts = contexts + (
                     (gaps / NEAR) ** 2 if isinstance(knob, Range) else np.where(gaps > 0, np.inf, 0.0)
                 )
-        same = ELSEWHERE + (1 - ELSEWHERE) * np.exp(-contexts / 2)
+        same = elsewhere + (1 - elsewhere) * np.exp(-contexts / 2)
         return same * np.exp(-actions / (2 * length**2 * len(self._knobs)))
 
 
