@@ -109,10 +109,10 @@ def test_a_confirmed_answer_is_the_same_in_every_command(scenario: Scenario, cli
     assert best["baseline"]["settings"] == {"pool": {"size": 2}}
     assert f"e: {sentence}" in ran.stdout
     assert "best of the search value (min) 2 (pool.size=1)  phase confirm" in ran.stderr
-    assert "│ 50 % (50 to 50 %) │" in ran.stdout
+    assert " 50 % │" in ran.stdout  # it doesn't vary, so there is no interval
     assert f"e: {sentence}" in cli("status", run).stdout
     assert cli("recommend", run).stdout.splitlines()[-1] == sentence
-    assert "50 % (50 to 50 %)" in cli("compare", run).stdout
+    assert " 50 % " in cli("compare", run).stdout
     told = json.loads(cli("recommend", run, "--json").stdout)
     assert (told["sentence"], told["confirmed"], told["answer"]["baseline"]) == (sentence, True, {"pool.size": 2})
     (facts,) = json.loads(cli("report", run, "--json").stdout)["experiments"]

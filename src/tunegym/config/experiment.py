@@ -188,7 +188,7 @@ def read_jobs(entry: Entry) -> Draft:
     judged = [name for one in table.objectives or () if (name := one.get("metric"))]
     check_reward(entry, [*(table.agent_metrics or ()), *judged, *table.metrics, *BUILTIN_METRICS])
     tuner: Any = agent if driven else None
-    baseline, enqueue = _known_settings(entry, space, drawn, complete)
+    baseline, enqueue = _known_settings(entry, space, drawn, complete, limits)
     params = EnvParams(drawn, scope.seed)
     ends = None if tuner is None else trait(tuner, "ends_after")(space)
     contexts = len(params.represented()) if tuner is not None and trait(tuner, "plans_contexts") else 1
@@ -323,7 +323,7 @@ def _check_isolation(entry: Entry) -> None:
 
 
 def _known_settings(
-    entry: Entry, space: Space, drawn: Mapping[str, Any], complete: bool
+    entry: Entry, space: Space, drawn: Mapping[str, Any], complete: bool, limits: Sequence[Constraint]
 ) -> tuple[dict[str, Any] | None, tuple[dict[str, Any], ...]]:
     """The settings in use today, and those to try first. Knobs that these don't name are as in the former."""
     table, findings = entry.table, entry.findings
@@ -339,6 +339,11 @@ def _known_settings(
     baseline = None
     if table.baseline is not None:
         baseline = setting(table.baseline, space.knobs, others, {}, findings.at("baseline"))
+        for one in limits if "baseline" not in findings.broken() else ():
+            known = (one.names or not drawn) and drawn.keys().isdisjoint(one.names)
+            if known and (why := one.refuse({**space.fixed, **baseline})):
+                hint = "the baseline is measured first: change it, or the constraint"
+                findings.at("baseline").add(f"refused by {why}", found=table.baseline, hint=hint)
     enqueue = [
         setting(one, space.knobs, others, baseline or {}, findings.at("enqueue").at(index))
         for index, one in enumerate(table.enqueue or ())

@@ -211,10 +211,6 @@ class BatchMeta:
         """Replace the fields that ``get_samples`` reads by default."""
         return replace(self, fields=tuple(fields))
 
-    def with_info(self, **info: Any) -> BatchMeta:
-        """Add entries to ``extra_info``."""
-        return replace(self, extra_info={**self.extra_info, **info})
-
     def tag(self, name: str) -> list[Any]:
         """The values of one tag. Raises ``TagError`` if a sample lacks it."""
         if not self.size:

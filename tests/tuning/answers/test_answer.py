@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tunegym.tuning.answers.answer import Verdict, answer, answer_at
+from tunegym.tuning.answers.finalists import Confirmation
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, recommend
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.trial import Failed, Measured, Trial
@@ -328,3 +329,109 @@ def test_drift_and_a_busy_machine() -> None:
     assert noise([1.0, 1.01, 0.99], [1.0]).note is None
     assert "is the machine busy?" in noise([1.0, 1.5, 0.7], [1.0]).note
     assert "from the start to the end" in noise([1.0, 1.01, 0.99], [1.5]).note
+
+
+# what a sentence must not hide ----------------------------------------------------------------------------
+
+
+def test_a_reward_of_several_metrics_is_shown_itself() -> None:
+    """Its first metric may get worse while the reward gets better."""
+    made = []
+    for number, (phase, x) in enumerate([("baseline", 5), *[("search", 1)] * 2, *[("confirm", 1), ("confirm", 5)] * 6]):
+        a, b = (11.0, 1.0) if x == 1 else (2.0, 100.0)
+        values = {"a": a * JITTER[number % 6], "b": b * JITTER[number % 5]}
+        outcome = Measured((values,))
+        made.append(Trial(number + 1, {}, {"x": x}, outcome, -values["a"] - values["b"], 0.1, phase=phase))
+    whole = head(baseline={"x": 5}, metrics=["a", "b"], objectives=[], goals={"a": "min", "b": "min"})
+    found = answer(made, whole, {"agent_reward_function": "rewards:both"}).overall
+    assert found.sentence.startswith("x=1: reward -11.98, 90 more reward than your settings")
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"), [(True, "your settings exceed the limits (mb is 20, the limit 10)"), (False, "")]
+)
+def test_a_baseline_that_exceeds_a_limit_is_said(broken: bool, said: str) -> None:
+    objectives = [Objective("s", "min").as_dict(), Objective("mb", "min", weight=0, limit=10.0).as_dict()]
+    made = []
+    for number, (phase, x) in enumerate([("baseline", 5), *[("search", 1)] * 2, *[("confirm", 1), ("confirm", 5)] * 6]):
+        s = (2.0 if x == 1 else 1.0 if broken else 3.0) * JITTER[number % 6]
+        mb = 20.0 if broken and x == 5 else 5.0
+        made.append(
+            Trial(number + 1, {}, {"x": x}, Measured(({"s": s, "mb": mb},)), -s - 9 * (mb > 10), 0.1, phase=phase)
+        )
+    found = answer(made, head(baseline={"x": 5}, objectives=objectives), {}).overall
+    assert found.sentence.startswith("x=1: s 1.997, ")
+    assert found.sentence.endswith(f"; {said}." if said else "confirmation trials.")
+
+
+def test_a_baseline_that_fails_is_said_once() -> None:
+    made = [*search(MEANS), *rows("confirm", 1, 1.0, 6), *[(("confirm", 5, None), {})] * 2]
+    found = overall(made, baseline={"x": 5})
+    assert found.sentence.endswith("than the median of the search; your settings failed in 2 trials.")
+    assert not any("failed" in note for note in found.notes)
+
+
+def test_worst_is_over_the_baseline() -> None:
+    """x=1 is better than the baseline everywhere; x=2 looks best beside what is typical, and is no better somewhere."""
+    places: tuple[Context, ...] = ({"load": "low"}, {"load": "high"})
+    truth = {"low": {1: 1.7, 2: 2.9, 3: 1.2, 5: 2.9}, "high": {1: 110.0, 2: 90.0, 3: 190.0, 5: 170.0}}
+    made = [
+        row for one in places for x, mean in truth[str(one["load"])].items() for row in rows("search", x, mean, 2, one)
+    ]
+    more = {"env_params": LOAD, "baseline": {"x": 5}, "over_contexts": "worst"}
+    first = Confirmation(head(**more), trials(made), 60, 0).next_block()
+    assert all(({"x": 1}, one) in first for one in places)
+    made += [row for one in places for x in (1, 5) for row in rows("confirm", x, truth[str(one["load"])][x], 6, one)]
+    assert overall(made, **more).sentence.startswith("In the worst of 2 contexts, x=1: s 4")
+    more["over_contexts"] = {"cvar": 0.5}
+    assert overall(made, **more).sentence.startswith("Over the worst 50 % of 2 contexts, x=1: s ")
+
+
+def test_one_lucky_sample_has_no_interval() -> None:
+    made = [
+        *rows("baseline", 5, 2.0, 1),
+        *rows("noise", 5, 2.0, 2),
+        *rows("search", 1, 1.0, 1),
+        *rows("search", 2, 1.5, 1),
+    ]
+    found = overall(made, baseline={"x": 5})
+    assert found.sentence == "x=1: s 0.99, 50 % less than your settings, from 1 search trial, not confirmed."
+
+
+def test_what_may_not_be_used_is_no_tie() -> None:
+    failing = [*rows("confirm", 2, 1.0, 5), (("confirm", 2, None), {})]
+    made = [*search({1: 1.0, 2: 1.0, 3: 1.5}), *rows("confirm", 1, 1.0, 6), *failing]
+    found = overall(made)
+    assert found.chosen is not None
+    assert (found.chosen.action, found.ties) == ({"x": 1}, ())
+
+
+def test_a_tie_follows_the_noise_of_its_context() -> None:
+    """Another context is very noisy; in this one the difference is clear."""
+    low, high = {"load": "low"}, {"load": "high"}
+    made = [*search({1: 1.0, 2: 1.1}, low), *search({1: 1.0, 2: 1.1}, high)]
+    made += [*rows("confirm", 1, 1.0, 6, low), *rows("confirm", 2, 1.1, 6, low)]
+    for x in (1, 2):
+        made += [(("confirm", x, one), high) for one in (0.3, 2.0, 0.7, 1.6, 0.4, 1.5)]
+    found = {
+        str((one.context or {})["load"]): one for one in answer(trials(made), head(env_params=LOAD), {}).per_context
+    }
+    assert (len(found["low"].ties), len(found["high"].ties)) == (0, 1)
+
+
+def test_failures_of_the_search_are_told() -> None:
+    made = [*search(MEANS), (("search", 1, None), {}), *rows("confirm", 1, 1.0, 6)]
+    found = overall(made)
+    assert found.chosen is not None
+    assert (found.chosen.action, "1 trial of these settings failed" in found.notes) == ({"x": 1}, True)
+
+
+def test_nothing_but_the_baseline_was_measured() -> None:
+    found = overall([*rows("baseline", 5, 2.0, 1), *rows("noise", 5, 2.0, 2)], baseline={"x": 5})
+    assert found.sentence.endswith("from 3 trials, not confirmed: nothing else was measured.")
+
+
+def test_a_metric_that_changes_its_sign_is_compared_in_its_own_unit() -> None:
+    made = [*search({1: -1.0, 2: 1.0}), *rows("confirm", 1, -1.0, 6), *rows("confirm", 5, 3.0, 6)]
+    found = overall(made, baseline={"x": 5})
+    assert found.sentence.startswith("x=1: s -1, 4 less than your settings (95 % CI 3.9")

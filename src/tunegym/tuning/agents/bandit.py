@@ -50,8 +50,6 @@ STRIDES = (0.02, 0.1)
 """Standard deviations of neighbours in a range, as a share of it."""
 NEIGHBOURS = 6
 """Most neighbours along each knob."""
-MOST_NEAR = 512
-"""Most neighbours in all; with many knobs, some knobs are drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,8 +303,7 @@ class CandidateSource:
             indices = generator.integers(self._sizes, size=(DRAWN, len(self._sizes)))
         near: list[dict[str, Scalar]] = []
         if not self.complete:
-            most = MOST_NEAR // max(len(good), 1)
-            near = [one for action in good for one in self._around(action, most, generator)]
+            near = [one for action in good for one in self._around(action, generator)]
         places = np.empty((len(indices) + len(near), len(self._sizes)))
         for knob, (column, table) in enumerate(zip(indices.T, self._places, strict=True)):
             places[: len(indices), knob] = table[column]
@@ -318,13 +315,10 @@ class CandidateSource:
         """The places of a setting."""
         return [axis.place(action[name]) for name, axis in self.axes.items()]
 
-    def _around(self, action: Action, most: int, generator: np.random.Generator) -> Iterator[dict[str, Scalar]]:
-        """The setting and at most ``most`` neighbours."""
+    def _around(self, action: Action, generator: np.random.Generator) -> Iterator[dict[str, Scalar]]:
+        """The setting and its neighbours."""
         yield dict(action)
-        names = list(self._knobs)
-        if len(names) * NEIGHBOURS > most:
-            names = [names[at] for at in generator.permutation(len(names))[: most // NEIGHBOURS].tolist()]
-        for name in names:
+        for name in self._knobs:
             for value in _neighbours(self._knobs[name], action[name], generator):
                 yield {**action, name: value}
 

@@ -24,6 +24,8 @@ from tunegym.tuning.model.values import Action, Context, counted
 from tunegym.tuning.ports import Env, LiveEnv
 
 WARM_START = "agent_config.warm_start"
+MOST_SERVED = 1_000
+"""So many trials in a row that the cache answers end a search that only time would end: it has tried everything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +161,7 @@ class BaseAgent(_Agent):
                     self.update_policy(_feedback(trial, Observation(trial.number, trial.context), shown, done=False))
         free = deque(range(env.slots))
         seen: dict[int, Observation] = {}
-        ended = False
+        ended, served = False, 0
         while True:
             while free and not ended and env.exhausted(free[0]) is None:
                 lane = free[0]
@@ -180,6 +182,9 @@ class BaseAgent(_Agent):
             if finished is None:
                 return 0
             lane, trial = finished
+            served = served + 1 if trial.cached_from is not None else 0
+            if served >= MOST_SERVED and env.experiment.budget.agent_steps is None:
+                ended, self.ended = True, f"the cache answered the last {served:,} trials"
             if learns:
                 done = ended or env.exhausted(lane) is not None
                 self.update_policy(_feedback(trial, seen[lane], env.observe(lane), done))

@@ -334,7 +334,10 @@ class StudyProposer:
                 trial = self._study.ask(self._distributions)
         except Exception as error:  # numerics of the sampler, for which some ranges are too large: no reason to stop
             self._study.tell(known, state=self._states.FAIL)
-            return self._random(number, error)
+            _warn(self._warned, self._name, number, error)
+            action = _drawn(self._space, self._seed, "random", number)
+            self.replace(number, {}, action)
+            return action
         self._asked[number] = trial
         params = trial.params
         action = _action(self._space, params)
@@ -344,12 +347,6 @@ class StudyProposer:
                 distribution = self._distributions[name]
                 internal = distribution.to_internal_repr(value)
                 trial.storage.set_trial_param(trial._trial_id, name, internal, distribution)
-        return action
-
-    def _random(self, number: int, error: Exception) -> dict[str, Scalar]:
-        _warn(self._warned, self._name, number, error)
-        action = _drawn(self._space, self._seed, "random", number)
-        self.replace(number, {}, action)
         return action
 
     def replace(self, number: int, context: Context, action: Action) -> None:

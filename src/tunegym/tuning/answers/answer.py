@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from tunegym.tuning.answers.contexts import OverContexts, distance, domain, domains_of
 from tunegym.tuning.answers.intervals import SLACK, Estimate, Interval, Spread, combined, relative_spread
 from tunegym.tuning.answers.ranking import Measurements, best_among, samples_of
-from tunegym.tuning.answers.samples import FREEDOM, Samples, values_of
+from tunegym.tuning.answers.samples import Samples, values_of
 from tunegym.tuning.model.scenario import Objective, aims
-from tunegym.tuning.model.space import MOST_REPRESENTED, Knob, Range
+from tunegym.tuning.model.space import MOST_REPRESENTED, Range
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, counted, exact_key, number, pairs
 
@@ -131,7 +133,7 @@ class Answer:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``; an unknown bound of an interval is None."""
-        return _plain(asdict(self))
+        return orjson.loads(orjson.dumps(self))
 
 
 def answer(
@@ -150,8 +152,7 @@ def answer(
     """
     judge = _Judge(trials, head, declared, policy)
     places = list(judge.samples.contexts)
-    several = len(places) > 1
-    per_context = tuple(judge.verdict(place) for place in places if several and judge.is_known(place))
+    per_context = tuple(judge.verdict(place) for place in places if len(places) > 1 and judge.is_known(place))
     overall = judge.verdict(None)
     return Answer(overall, per_context, head.get("baseline") or None, judge.noise(), _not_tested(trials, head))
 
@@ -184,16 +185,19 @@ class _Judge:
         if not self.confirmed:
             self.samples = Samples(head, trials, confirmed=False)
         objectives = self.samples.objectives
-        self._measurements = Measurements(trials, objectives, OverContexts.of(head))
+        self._over = OverContexts.of(head)
+        self._measurements = Measurements(trials, objectives, self._over)
         self._several = len(self.samples.contexts) > 1
         self._recurs = self.confirmed or self._measurements.reward.recurs
         self._wanted: Context = {}
         self._near: str | None = None
         self._goals: Mapping[str, str] = head.get("goals", {})
         judged = reward_metric(head.get("metrics", []), objectives, declared)
-        several = not judged and len(aims(objectives)) > 1  # the reward weighs them
-        names = [] if several else [*([judged.name] if judged else ()), *head.get("metrics", ())]
-        self._judged = next((name for name in names if name in self._goals), None)
+        seen = head.get("metrics", [])
+        # A reward of several metrics may rise where each of them gets worse.
+        first = seen[:1] if len(seen) == 1 or declared.get("agent_reward_function") == "inverse" else []
+        self._judged = next((name for name in ([judged.name] if judged else first) if name in self._goals), None)
+        self._is_reward = judged is not None and not judged.limited
         self._spreads: dict[tuple[str | None, bytes | None], Spread] = {}
 
     def is_known(self, place: bytes) -> bool:
@@ -239,17 +243,18 @@ class _Judge:
         broken = ""
         if base is not None and base not in ranked:
             today = self._evidence(base, context, 0)
+            if today.failed:
+                broken = f"; your settings failed in {counted(today.failed, 'trial')}"
+            elif today.violation > shown[0].violation:
+                broken = f"; your settings exceed the limits{self._exceeded(today)}"
             shown += [today] if today.samples else []
-            broken = f"your settings failed in {counted(today.failed, 'trial')}" if today.failed else ""
         chosen, candidate = self._chosen(shown), shown[0]
         others = [one for one in shown if one is not chosen]
-        sure = chosen.gain is not None and chosen.gain.is_sure
-        rivals = [one for one in others if self._near is None and not (one.is_baseline and sure)]
+        rivals = [one for one in others if self._near is None and not one.is_baseline and one.failed <= chosen.failed]
         ties = tuple(one for one in rivals if self._is_tie(chosen, one, context, len(others)))
         shown = [chosen, *sorted(others, key=_level, reverse=True)]
-        notes = (*self._notes(chosen, shown, context), *([broken] if broken else []))
-        sentence = self._sentence(chosen, candidate, ties, context)
-        return Verdict(where, chosen, tuple(shown), ties, self.confirmed, notes, sentence)
+        sentence = f"{self._sentence(chosen, candidate, ties, context)}{broken}."
+        return Verdict(where, chosen, tuple(shown), ties, self.confirmed, self._notes(chosen, shown, context), sentence)
 
     def _places(self, action: bytes, context: bytes | None) -> list[bytes]:
         """The contexts in which a setting is judged."""
@@ -378,10 +383,11 @@ class _Judge:
         )
 
     def _spread(self, name: str | None, place: bytes | None = None) -> Spread:
-        """In a context, where enough is known of it; noise may differ between contexts."""
         if (name, place) not in self._spreads:
             found = self.samples.pool(name, place)
-            self._spreads[name, place] = found if place is None or found.freedom >= FREEDOM else self._spread(name)
+            if not self.confirmed:  # the noise of others says nothing of a value that was chosen for its luck
+                found = Spread(0.0, 0, found.relative)
+            self._spreads[name, place] = found
         return self._spreads[name, place]
 
     def _gain(self, action: bytes, context: bytes | None, first: int) -> Gain | None:
@@ -450,8 +456,8 @@ class _Judge:
         start, end = (values_of([t for t in some if (t.number > last) is late], name) for late in (False, True))
         spread = relative_spread(start) if len(start) > 1 else None
         drift, note = None, None
-        if spread is not None and end and self._spread(name).relative:
-            drift = self._spread(name).ratio(end, start).interval(self.samples.confidence).mapped(100.0, -100.0)
+        if spread is not None and end and (pooled := self.samples.pool(name)).relative:
+            drift = pooled.ratio(end, start).interval(self.samples.confidence).mapped(100.0, -100.0)
         if spread is not None and spread > NOISY:
             note = f"the same settings vary by {number(100 * spread, 2)} %: is the machine busy?"
         if drift is not None and not drift.low <= 0 <= drift.high:
@@ -472,15 +478,16 @@ class _Judge:
             notes.append(f"not confirmed ({why}): the best value of a search flatters itself")
         if self._near is not None:
             notes.append(f"from {self._near}")
-        if chosen.failed:
-            notes.append(f"{counted(chosen.failed, 'trial')} of these settings failed")
+        key = exact_key(chosen.action)
+        if failed := chosen.failed + (self.samples.failed_before(key, context) if self.confirmed else 0):
+            notes.append(f"{counted(failed, 'trial')} of these settings failed")
         if chosen.violation:
             closest = "no measured setting keeps the limits, and this one comes closest"
             notes.append(("it exceeds the limits" if chose else closest) + self._exceeded(chosen))
         notes += [
             f"{pairs(one.action)} is not recommended: {counted(one.failed, 'trial')} of it failed"
             for one in shown
-            if one.failed and not chosen.failed and self.confirmed
+            if one.failed and not chosen.failed and self.confirmed and not one.is_baseline
         ]
         front = best_among(self._measurements).pareto if context is None and not self._wanted else ()
         if len(front) > 1:
@@ -533,26 +540,35 @@ class _Judge:
         elif self._several:
             met, many = len(self._places(exact_key(chosen.action), None)), len(self.samples.contexts)
             all_of = f"over {met} of" if met < many else "over" if self._wanted else "over all"
+            if self._over.share < 1:
+                some = (
+                    "in the worst" if self._over.share < 1e-6 else f"over the worst {number(100 * self._over.share)} %"
+                )
+                all_of = f"{some} of"
             all_of = f"{all_of} {many}" if self._recurs else "over all"
             where = f"{f'at {pairs(self._wanted)}, ' if self._wanted else ''}{all_of} contexts, "
         what, value = f"{where}{pairs(chosen.action)}", self._value_text(chosen)
-        rests = f"from {counted(chosen.samples, 'confirmation trial' if self.confirmed else 'search trial')}"
+        kind = "confirmation trial" if self.confirmed else "trial" if chosen.is_baseline else "search trial"
+        rests = f"from {counted(chosen.samples, kind)}"
         rests += "" if self.confirmed else ", not confirmed"
         if chosen.is_baseline:
-            why, other = "nothing is better for sure", candidate.gain
+            why, other = (
+                f"nothing {'else was measured' if candidate is chosen else 'is better for sure'}",
+                candidate.gain,
+            )
             if other is not None and other.is_sure and candidate.failed:
                 failed = counted(candidate.failed, "trial")
                 why = f"{pairs(candidate.action)} is {self._gain_text(candidate, '')}, but {failed} of it failed"
             elif other is not None and other.reward.mean > 0:
                 why += f"; the next best, {pairs(candidate.action)}, is {self._gain_text(candidate, '')}"
-            return _capital(f"keep your settings ({what}){value}, {rests}: {why}.")
+            return _capital(f"keep your settings ({what}){value}, {rests}: {why}")
         tied = f"; {counted(len(ties), 'other setting')} can't be told apart from it" if ties else ""
         named = "" if value or gain is None or gain.metric is None else f"{gain.metric} "
         if gain is not None and gain.on_baseline:
             text = f"{value or ':'}{',' if value else ''} {named}{self._gain_text(chosen, ' than your settings')}"
-            return _capital(f"{what}{text}, {rests}{tied}.")
+            return _capital(f"{what}{text}, {rests}{tied}")
         beside = "" if gain is None else f"; {named}{self._gain_text(chosen, ' than the median of the search')}"
-        return _capital(f"{what}{value}, {rests}{beside}{tied}.")
+        return _capital(f"{what}{value}, {rests}{beside}{tied}")
 
     def _value_text(self, one: Evidence) -> str:
         name = self._judged or REWARD
@@ -568,11 +584,12 @@ class _Judge:
         shown, unit = (one.gain.percent, " %") if one.gain.percent else (one.gain.reward, "")
         if shown.mean == 0:
             return f"no better{than}"
-        up, down = ("less", "more") if self._goals.get(one.gain.metric or "") == "min" else ("more", "less")
+        metric = one.gain.metric or (self._judged if self._is_reward else None)
+        up, down = ("less", "more") if self._goals.get(metric or "") == "min" else ("more", "less")
         side = up if shown.mean >= 0 else down
         bounds = shown.mapped(1.0 if shown.mean >= 0 else -1.0)
         alone = one.gain.on_baseline or one.reward is None
-        label = "" if unit else " reward"
+        label = "" if metric else " reward"
         return f"{number(bounds.mean, 2)}{unit} {side}{label}{than}{_between(bounds, unit, 2) if alone else ''}"
 
 
@@ -596,18 +613,12 @@ def _capital(text: str) -> str:
     return text if "=" in text.split(" ")[0] else text[:1].upper() + text[1:]
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
-
-
 def _not_tested(trials: Sequence[Trial], head: Mapping[str, Any]) -> str:
     """``7 of 240 settings``; of ranges how many values were tried."""
-    knobs = [domain(spec) for spec in head.get("knobs", {}).values()]
-    sizes = [_count(knob) for knob in knobs]
+    sizes = [
+        int(one.high - one.low) + 1 if isinstance(one, Range) and not one.step and one.dtype == "int" else one.size
+        for one in map(domain, head.get("knobs", {}).values())
+    ]
     tried = len({exact_key(trial.action) for trial in trials if trial.measured})
     parts: list[str] = []
     if None in sizes:
@@ -617,10 +628,3 @@ def _not_tested(trials: Sequence[Trial], head: Mapping[str, Any]) -> str:
     ranges = [name for name, knob in domains_of(head).items() if isinstance(knob, Range)]
     parts += [f"values of {name} between the measured ones" for name in ranges]
     return ", ".join(parts)
-
-
-def _count(knob: Knob) -> int | None:
-    """The number of a knob's values; None for a continuous one."""
-    if isinstance(knob, Range) and knob.step is None and knob.dtype == "int":
-        return int(knob.high - knob.low) + 1
-    return knob.size

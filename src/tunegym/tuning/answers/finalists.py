@@ -53,7 +53,7 @@ CLEAR, TIED, USED = "the last round has a clear winner", "the rest can't be told
 def reserve(
     noise: Sequence[Trial],
     budget: int,
-    confirm: Mapping[str, Any] | Confirm,
+    confirm: Confirm,
     contexts: int,
     baseline: bool,
     metric: RewardMetric | None,
@@ -68,7 +68,7 @@ def reserve(
         baseline: whether there is one to measure beside the finalists.
         metric: which metric the reward is, if it is one.
     """
-    share = confirm["share"] if isinstance(confirm, Mapping) else confirm.share
+    share = confirm.share
     each = 2 if baseline else 1
     most, block = int(share * budget), contexts * each
     values = [trial.metrics[metric.name] if metric else trial.reward for trial in noise if trial.measured]
@@ -94,7 +94,6 @@ class Confirmation:
         policy: of the agent, if it has one: its choices are finalists.
 
     Attributes:
-        finalists: the settings that entered the races in each context, by the context's key; without the baseline.
         ended: why there is no next block; empty while there is one.
     """
 
@@ -116,9 +115,6 @@ class Confirmation:
             self._races = {race: self._races[race][:1]}
         self._raced = {race for race, some in self._entries.items() if len(some) > 1}
         self._over: dict[bytes | None, str] = {}
-        self.finalists: Mapping[bytes, tuple[Action, ...]] = {
-            place: tuple(fresh.values[one] for one in self._alive(place)) for place in fresh.contexts
-        }
         self.ended = ""
         self._next = self._replay()
 

@@ -54,9 +54,7 @@ class Setting:
     # measurement.
     reward: float
     trials: tuple[Trial, ...] = field(repr=False)  # those that measured it
-    weights: tuple[float, ...] = field(repr=False)  # how much each of their samples counts
-    failed: int  # how many of its trials gave no measurement
-    cancelled: int  # how many of these never ran to an end
+    failed: int  # how many of its trials ran to an end without a measurement
     violation: float  # by how much its mean metrics exceed the objectives' limits, as a share of them; 0 if they don't
 
     @property
@@ -65,15 +63,8 @@ class Setting:
         return tuple(sample for trial in self.trials for sample in samples_of(trial))
 
     def metrics(self) -> dict[str, float]:
-        """The mean over the samples, weighted as in ``reward``."""
-        if len(set(self.weights)) == 1:
-            return Measured(self.samples).mean()
-        sums: dict[str, tuple[float, float]] = {}
-        for sample, weight in zip(self.samples, self.weights, strict=True):
-            for name, value in sample.items():
-                total, weights = sums.get(name, (0.0, 0.0))
-                sums[name] = total + weight * value, weights + weight
-        return {name: total / weights for name, (total, weights) in sums.items()}
+        """The mean over the samples."""
+        return Measured(self.samples).mean() if self.trials else {}
 
     def spread(self) -> dict[str, float]:
         """The standard deviation over every sample; empty with fewer than two."""
@@ -344,17 +335,13 @@ class Measurements:
         key, place = exact_key(action), None if context is None else exact_key(context)
         cells = self._cells(key, place)
         trials = tuple(self.measured(key, place))
-        failed = [trial.status for some in cells.values() for trial in some if not trial.measured]
-        counts = len(failed), failed.count(Cancelled.status)
+        ends = [trial.status for some in cells.values() for trial in some]
+        failed = len(ends) - ends.count(Measured.status) - ends.count(Cancelled.status)
         if not trials:
-            return Setting(action, context, math.nan, (), (), *counts, 0.0)
+            return Setting(action, context, math.nan, (), failed, 0.0)
         mean = _mean_of(self.reward, key, place)
-        weights: list[float] = []
-        for where, some in cells.items():
-            count = sum(len(samples_of(trial)) for trial in measurements_of(some))
-            weights += [self.reward.share(where) / count if self.reward.recurs else 1.0] * count if count else []
         reward = mean if abs(mean) < LARGEST / 2 else trials[-1].reward
-        return Setting(action, context, reward, trials, tuple(weights), *counts, self.violation(key, place))
+        return Setting(action, context, reward, trials, failed, self.violation(key, place))
 
     def _cells(self, action: bytes, context: bytes | None) -> Mapping[bytes, list[Trial]]:
         cells = self.cells.get(action, {})

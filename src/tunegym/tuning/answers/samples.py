@@ -13,9 +13,8 @@ from typing import Any
 from tunegym.tuning.answers.contexts import OverContexts, domain, domains_of, represented, trials_at
 from tunegym.tuning.answers.intervals import SLACK, Estimate, Spread, combined, pooled
 from tunegym.tuning.answers.ranking import LARGEST
-from tunegym.tuning.answers.surface import MOST, Surface
+from tunegym.tuning.answers.surface import MOST, Surface, scaled
 from tunegym.tuning.model.scenario import Objective, violation
-from tunegym.tuning.model.space import Range
 from tunegym.tuning.model.trial import Cancelled, Trial
 from tunegym.tuning.model.values import Context, exact_key
 
@@ -116,13 +115,14 @@ class Samples:
     def pool(self, metric: str | None, place: bytes | None = None) -> Spread:
         """The spread of a metric, or of the reward (None), pooled over settings and contexts, or in one context.
 
+        Noise may differ between contexts: all of them count only where next to nothing is known of one.
         The noise check's setting may spread in another way: it counts only where there is next to nothing else. Where
         all of that is the same, the search must have seen the same, too, for the metric to be deterministic.
         """
         fresh = [values_of(trials, metric) for (_, where), trials in self._cells.items() if place in (None, where)]
         found = pooled(fresh)
-        if place is not None and found.variance > SLACK**2:
-            return found
+        if place is not None:
+            return found if found.freedom >= FREEDOM and found.variance > SLACK**2 else self.pool(metric)
         if not self._confirmed or (found.freedom >= FREEDOM and found.variance > SLACK**2):
             return found
         seen = {cell: list(trials) for cell, trials in self._cells.items()}
@@ -186,17 +186,25 @@ class Samples:
         some = groups.values() if context is None else [groups[context]] if context in groups else []
         return any(not any(trial.measured for trial in trials) for trials in some)
 
+    def failed_before(self, action: bytes, context: bytes | None) -> int:
+        """How many trials of a setting failed in a context (None: in any) before the confirmation."""
+        some = self._searched.get(action, {}).items()
+        return sum(
+            one.status in ("failed", "timed_out") for at, found in some if context in (None, at) for one in found
+        )
+
     def was_measured(self, action: bytes, context: bytes) -> bool:
         """Whether the search measured a setting in a context."""
         return (action, context) in self._before
 
-    def advantage(self, action: bytes, other: bytes, context: bytes | None, first: int = 0) -> Estimate | None:
-        """How much better a setting is than another, from a block on; None if one of them was not measured there."""
+    def advantage(self, action: bytes, other: bytes, context: bytes | None) -> Estimate | None:
+        """How much better a setting is than another; None if one of them was not measured there."""
         places = list(self.contexts) if context is None else [context]
-        pairs = [(self.rewards(action, place, first), self.rewards(other, place, first)) for place in places]
+        pairs = [(self.rewards(action, place), self.rewards(other, place)) for place in places]
         if not all(mine and theirs for mine, theirs in pairs):
             return None
-        parts = [self.spread.difference(mine, theirs) for mine, theirs in pairs]
+        spreads = [self.pool(None, place) for place in places]
+        parts = [one.difference(mine, theirs) for one, (mine, theirs) in zip(spreads, pairs, strict=True)]
         return combined(list(zip(self.weights([part.mean for part in parts], places), parts, strict=True)))
 
     def weights(self, advantages: Sequence[float], places: Sequence[bytes]) -> list[float]:
@@ -208,12 +216,14 @@ class Samples:
         places = list(self.contexts) if context is None else [context]
         cells = [(self.values[action], self.values[place]) for action in actions for place in places]
         found = iter(self.surface.at(cells) if cells else ())
+        base = [(self.values[self.baseline], self.values[place]) for place in places] if self.baseline else []
+        zeros = self.surface.at(base) if base and cells else [0.0] * len(places)
         known = [abs(self.typical(place)) if self.surface.relative else 1.0 for place in places]
         usual = median([one for one in known if one > 0] or [1.0])
         scales = [one if one > 0 else usual for one in known]
         ranks: dict[bytes, tuple[float, float]] = {}
         for action in actions:
-            scaled = [next(found) * scale for scale in scales]
+            scaled = [(next(found) - zero) * scale for zero, scale in zip(zeros, scales, strict=True)]
             whole = math.fsum(map(operator.mul, self.weights(scaled, places), scaled))
             ranks[action] = -self.violation(action, context), whole
         return ranks
@@ -254,7 +264,10 @@ class Samples:
             return 0.0, 0.0
         one, two = self.values[action], self.values[self.baseline]
         changed = [name for name in one if exact_key({"": one[name]}) != exact_key({"": two.get(name)})]
-        return len(changed), math.fsum(_gap(self.head["knobs"][name], one[name], two[name]) for name in changed)
+        return len(changed), math.fsum(
+            abs(operator.sub(*scaled(domain(self.head["knobs"][name]), (one[name], two[name])).tolist()))
+            for name in changed
+        )
 
     def choose(self, actions: Iterable[bytes], context: bytes | None) -> bytes:
         """The best setting, without failures if there is one; of a tie the one that is nearest to the baseline."""
@@ -278,12 +291,3 @@ def values_of(trials: Iterable[Trial], metric: str | None) -> list[float]:
     if metric is None:
         return [reward_of(trial) for trial in trials if trial.measured]
     return [trial.metrics[metric] for trial in trials if metric in trial.metrics]
-
-
-def _gap(spec: Mapping[str, Any], one: Any, two: Any) -> float:
-    """How far two values of a knob are apart; its whole scale is 1."""
-    knob = domain(spec)
-    if isinstance(knob, Range):
-        return abs(knob.position(float(one)) - knob.position(float(two)))
-    places = knob.index(one), knob.index(two)
-    return abs((places[0] or 0) - (places[1] or 0)) / max(knob.size - 1, 1)

@@ -100,7 +100,7 @@ class Surface:
     def _typical(self, contexts: Sequence[Mapping[str, Scalar]], values: np.ndarray) -> np.ndarray | float:
         """What is typical in each context: the median; along ranges a parabola through all values."""
         ranges = [(name, knob) for name, knob in self._params.items() if isinstance(knob, Range)]
-        columns = [_scaled(knob, [one[name] for one in contexts]) for name, knob in ranges]
+        columns = [scaled(knob, [one[name] for one in contexts]) for name, knob in ranges]
         if not ranges or len(values) < FEWEST * len(ranges):
             return float(np.median(values))
         design = np.column_stack([np.ones(len(values)), *columns, *(column**2 for column in columns)])
@@ -118,8 +118,8 @@ class Surface:
 
     def _coordinates(self, places: Sequence[Place]) -> list[np.ndarray]:
         """A column for each knob, then for each env_param."""
-        columns = [_scaled(knob, [action[name] for action, _ in places]) for name, knob in self._knobs.items()]
-        return columns + [_scaled(knob, [one[name] for _, one in places]) for name, knob in self._params.items()]
+        columns = [scaled(knob, [action[name] for action, _ in places]) for name, knob in self._knobs.items()]
+        return columns + [scaled(knob, [one[name] for _, one in places]) for name, knob in self._params.items()]
 
     def _covariance(self, rows: Sequence[np.ndarray], length: float, elsewhere: float) -> np.ndarray:
         domains = [*self._knobs.values(), *self._params.values()]
@@ -136,7 +136,7 @@ class Surface:
         return same * np.exp(-actions / (2 * length**2 * len(self._knobs)))
 
 
-def _scaled(knob: Knob, values: Sequence[Scalar]) -> np.ndarray:
+def scaled(knob: Knob, values: Sequence[Scalar]) -> np.ndarray:
     """Values from 0 to 1 on the scale of a range, or of candidates in their order."""
     if isinstance(knob, Range):
         return np.array([knob.position(float(value)) for value in values])

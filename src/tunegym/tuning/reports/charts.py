@@ -79,7 +79,6 @@ def setting_labels(facts: Mapping[str, Any]) -> dict[str, Any]:
 
     return {
         "best": None if facts["best"] is None else of(facts["best"]),
-        "per_context": [of(setting) for setting in facts["per_context"]],
         "pareto": [of(setting) for setting in facts["pareto"]],
         "policy": [
             {**of(one), "best": {} if one["best"] is None else of(one["best"])["action"]}

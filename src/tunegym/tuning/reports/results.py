@@ -231,6 +231,7 @@ class Results(ABC):
             "env_params": self.head.get("env_params", {}),
             "spaces": None,
             "baseline": None,
+            "over_contexts": self.head.get("over_contexts"),
             "contexts": [],
             "live": None,
         }

@@ -375,7 +375,7 @@ class TrialResults(Results):
             chosen = exact_key(best.action) == exact_key(one.action)
             known = {"action": dict(best.action), "reward": best.reward.mean, "samples": best.samples}
             beside = {**known, "chosen": chosen}
-        values = (drawn, len(setting.samples), setting.failed - setting.cancelled, reward, beside)
+        values = (drawn, len(setting.samples), setting.failed, reward, beside)
         return dict(zip(_COUNTED, values, strict=True))
 
     # among other runs ---------------------------------------------------------------------------------

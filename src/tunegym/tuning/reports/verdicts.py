@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,9 +19,7 @@ BETTER = "gain on baseline"
 
 def bounds(interval: Interval | None) -> list[float] | None:
     """The ends of an interval; None where they are unknown."""
-    if interval is None or not math.isfinite(interval.high - interval.low):
-        return None
-    return [interval.low, interval.high]
+    return [interval.low, interval.high] if interval is not None and interval.known else None
 
 
 def interval_text(interval: Interval | None) -> str:
@@ -39,7 +36,7 @@ def better(gain: Gain | None, judged: str | None) -> str:
         return ""
     shown, unit = (gain.reward, "") if gain.percent is None or gain.metric != judged else (gain.percent, " %")
     ends = bounds(shown)
-    if ends is None:
+    if ends is None or ends[0] == ends[1]:
         return f"{number(shown.mean, 2)}{unit}"
     digits = 2 if number(ends[0], 2) != number(ends[1], 2) else 3
     return f"{number(shown.mean, digits)}{unit} ({number(ends[0], digits)} to {number(ends[1], digits)}{unit})"

@@ -33,7 +33,7 @@ from tunegym.tuning.model.trial import (
     Outcome,
     Trial,
 )
-from tunegym.tuning.model.values import Action, Context, Metrics
+from tunegym.tuning.model.values import Action, Context, Metrics, exact_key
 from tunegym.tuning.ports import Listener, Pruner, Reward, Runner, Workload
 from tunegym.tuning.stores.trials import JournalStore
 
@@ -139,7 +139,6 @@ class TrialEngine:
         self._flights: dict[int, tuple[int, float, bytes]] = {}
         self._closed: deque[tuple[int, Trial]] = deque()
         self._last: dict[int, tuple[Metrics, bool]] = {}
-        self._drawn: tuple[int, Context] = (0, {})
         self._lock = threading.RLock()
         self._recall(parts.store.fingerprint)
 
@@ -155,27 +154,19 @@ class TrialEngine:
         """The goal of each metric."""
         return self.experiment.objectives
 
-    def exhausted(self, lane: int = 0) -> str | None:
+    def exhausted(self, lane: int = 0, *, search: bool = True) -> str | None:
         """Why the lane's next trial may not start, or None."""
         if self._stopping():
             return "the run is stopping"
         with self._lock:
-            return self.budget.exhausted(self._store.hold(lane))
-
-    def _may_not_start(self, lane: int, phase: str) -> str | None:
-        if phase == SEARCH:
-            return self.exhausted(lane)
-        if self._stopping():
-            return "the run is stopping"
-        return self.budget.exhausted(self._store.hold(lane), search=False)
+            return self.budget.exhausted(self._store.hold(lane), search=search)
 
     def observe(self, lane: int = 0) -> Observation:
         """The context of the lane's next trial; reserves its number."""
         with self._lock:
             number = self._store.hold(lane)
             metrics, measured = self._last.get(lane, ({}, False))
-            self._drawn = number, self.context(number)  # the trial that begins next is mostly the one just seen
-            return Observation(number, dict(self._drawn[1]), metrics, measured)
+            return Observation(number, dict(self.context(number)), metrics, measured)
 
     def begin(
         self,
@@ -189,13 +180,11 @@ class TrialEngine:
         accepted = self.space.accept(action)
         with self._lock:
             number = self._store.hold(lane)
-            reason = self._may_not_start(lane, phase)
+            reason = self.exhausted(lane, search=phase == SEARCH)
             if reason is not None:
                 raise BudgetError(f"trial {number} may not start: {reason}")
             self._start_clock()
-            if context is None:
-                seen, context = self._drawn
-                context = context if seen == number else self.context(number)
+            context = self.context(number) if context is None else context
             trial = self._store.open(lane, context, accepted, weight_version, phase)
             for listener in self._listeners:
                 listener.trial_opened(trial)
@@ -329,7 +318,7 @@ class TrialEngine:
             return
         cache = self._cache if MeasurementCache.serves(trial) else None
         if cache is not None:
-            key = cache.key(trial)
+            key = exact_key(trial.action, trial.context)
             hit = cache.find(key)
             if hit is not None:
                 self._close(trial, hit[1], lane, started, cached_from=hit[0])

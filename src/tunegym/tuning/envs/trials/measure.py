@@ -156,15 +156,10 @@ class MeasurementCache:
         """Whether a trial may use the cache: the noise check and the confirmation want new measurements."""
         return trial.phase in (SEARCH, BASELINE)
 
-    @staticmethod
-    def key(trial: OpenTrial | Trial) -> bytes:
-        """The key of a trial in the cache."""
-        return exact_key(trial.action, trial.context)
-
     def remember(self, trial: Trial) -> None:
         """Take in a trial of an earlier session."""
         if isinstance(trial.outcome, Measured) and trial.cached_from is None and self.serves(trial):
-            self._hits.setdefault(self.key(trial), (trial.number, trial.outcome))
+            self._hits.setdefault(exact_key(trial.action, trial.context), (trial.number, trial.outcome))
 
     def find(self, key: bytes) -> tuple[int, Measured] | None:
         """The measurement under ``key``, if there is one, and the number of the trial that made it."""
