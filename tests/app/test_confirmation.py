@@ -330,3 +330,12 @@ def test_dry_run_shows_what_comes_first(cli: Cli, write_scenario: Write) -> None
         "dry-run", write_scenario(args=args, baseline={"x": 7}, **keys | {"agent_steps": 6, "confirm": {}}), code=0
     )
     assert "nothing is confirmed: 30% of the trials have no room for one setting and the baseline" in told.stdout
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_search_that_only_time_would_end_stops_when_it_tried_everything(slots: int, run: Run) -> None:
+    trials = run(slots=slots, agent_steps=None, max_time=600)
+    search = of(trials, "search")
+    assert {trial.action["x"] for trial in search} == set(range(8))
+    assert len(search) < 3000
+    assert of(trials, "confirm")

@@ -300,6 +300,12 @@ LIMITED = {"knobs": KNOBS, "objectives": [{"metric": "m", "goal": "max", "limit"
             ["e: the baselines differ, so the rewards may mean different things"],
             id="other baselines",
         ),
+        pytest.param(
+            {"e": {"trials": of(1.0, 2.0)}},
+            {"e": {"trials": of(1.0, 2.0), "over_contexts": "worst"}},
+            ["e: the ways in which contexts count together differ, so the rewards may mean different things"],
+            id="the worst context",
+        ),
         pytest.param({"e": {"trials": None}}, {"e": {"trials": of(None)}}, [], id="not started, not measured"),
     ],
 )

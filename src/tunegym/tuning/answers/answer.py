@@ -383,6 +383,7 @@ class _Judge:
         )
 
     def _spread(self, name: str | None, place: bytes | None = None) -> Spread:
+        """That of the samples that are reported; see ``Samples.pool``."""
         if (name, place) not in self._spreads:
             found = self.samples.pool(name, place)
             if not self.confirmed:  # the noise of others says nothing of a value that was chosen for its luck
@@ -540,11 +541,8 @@ class _Judge:
         elif self._several:
             met, many = len(self._places(exact_key(chosen.action), None)), len(self.samples.contexts)
             all_of = f"over {met} of" if met < many else "over" if self._wanted else "over all"
-            if self._over.share < 1:
-                some = (
-                    "in the worst" if self._over.share < 1e-6 else f"over the worst {number(100 * self._over.share)} %"
-                )
-                all_of = f"{some} of"
+            if (share := self._over.share) < 1 and met == many:
+                all_of = "in the worst of" if share < 1e-6 else f"over the worst {number(100 * share)} % of"
             all_of = f"{all_of} {many}" if self._recurs else "over all"
             where = f"{f'at {pairs(self._wanted)}, ' if self._wanted else ''}{all_of} contexts, "
         what, value = f"{where}{pairs(chosen.action)}", self._value_text(chosen)
@@ -552,10 +550,8 @@ class _Judge:
         rests = f"from {counted(chosen.samples, kind)}"
         rests += "" if self.confirmed else ", not confirmed"
         if chosen.is_baseline:
-            why, other = (
-                f"nothing {'else was measured' if candidate is chosen else 'is better for sure'}",
-                candidate.gain,
-            )
+            why = f"nothing {'else was measured' if candidate is chosen else 'is better for sure'}"
+            other = candidate.gain
             if other is not None and other.is_sure and candidate.failed:
                 failed = counted(candidate.failed, "trial")
                 why = f"{pairs(candidate.action)} is {self._gain_text(candidate, '')}, but {failed} of it failed"

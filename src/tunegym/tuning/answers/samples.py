@@ -212,7 +212,10 @@ class Samples:
         return self._over.parts([self.contexts.get(place, 1 / len(places)) for place in places], advantages)
 
     def scores(self, actions: Sequence[bytes], context: bytes | None) -> dict[bytes, tuple[float, float]]:
-        """The ranks of settings, the largest is the best: limits first, then the advantage on the surface."""
+        """The ranks of settings, the largest is the best: limits first, then the advantage on the surface.
+
+        That is over the baseline, else over what is typical.
+        """
         places = list(self.contexts) if context is None else [context]
         cells = [(self.values[action], self.values[place]) for action in actions for place in places]
         found = iter(self.surface.at(cells) if cells else ())
@@ -223,8 +226,8 @@ class Samples:
         scales = [one if one > 0 else usual for one in known]
         ranks: dict[bytes, tuple[float, float]] = {}
         for action in actions:
-            scaled = [(next(found) - zero) * scale for zero, scale in zip(zeros, scales, strict=True)]
-            whole = math.fsum(map(operator.mul, self.weights(scaled, places), scaled))
+            gaps = [(next(found) - zero) * scale for zero, scale in zip(zeros, scales, strict=True)]
+            whole = math.fsum(map(operator.mul, self.weights(gaps, places), gaps))
             ranks[action] = -self.violation(action, context), whole
         return ranks
 

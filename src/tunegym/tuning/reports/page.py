@@ -139,7 +139,7 @@ _MUST_AGREE = {
     "env_params": "the env_params",
     "contexts": "the contexts that were measured",
     "baseline": "the baselines",
-    "over_contexts": "how contexts count together",
+    "over_contexts": "the ways in which contexts count together",
     "spaces": "the server's spaces",
 }
 
