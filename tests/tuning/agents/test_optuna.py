@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from statistics import fmean
 from typing import Any
 
 import optuna
@@ -51,7 +52,7 @@ def test_last_trials_are_better_than_first_ones(bench: Benches, sampler: str, st
 # what it tells ----------------------------------------------------------------------------------------
 
 
-def test_failures_are_told_as_failures_and_refusals_as_infeasible(bench: Benches) -> None:
+def test_trials_without_a_measurement_are_told_as_worse_than_all_others(bench: Benches) -> None:
     def measure(x: int) -> dict[str, float]:
         if x % 4 == 1:
             raise ValueError("crashed")
@@ -73,10 +74,22 @@ def test_failures_are_told_as_failures_and_refusals_as_infeasible(bench: Benches
     }
     assert seen == {
         (0, TrialState.COMPLETE, 0.0, ()),
-        (1, TrialState.FAIL, None, ()),
-        (2, TrialState.FAIL, None, ()),
-        (3, TrialState.PRUNED, None, (1.0,)),
+        (1, TrialState.PRUNED, None, (math.inf,)),
+        (2, TrialState.PRUNED, None, (math.inf,)),
+        (3, TrialState.PRUNED, None, (math.inf,)),
     }
+
+
+def test_tpe_keeps_away_from_settings_that_fail(bench: Benches) -> None:
+    def measure(mode: int, x: float) -> dict[str, float]:
+        if mode > 1:
+            raise ValueError("crashed")
+        return {"m": -abs(x)}
+
+    knobs: dict[str, Knob] = {"mode": Choice(tuple(range(6))), "x": Range(-2.0, 2.0)}
+    one = bench(measure, knobs=knobs, budget=Budget(agent_steps=80))
+    agent_of(one, sampler="tpe").run()
+    assert fmean(not trial.measured for trial in one.trials()[20:]) < 0.6  # two thirds of all settings fail
 
 
 LIMITED = (Objective("m", "max"), Objective("cost", "min", 0.0, 1.0))

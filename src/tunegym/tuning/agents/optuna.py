@@ -56,8 +56,8 @@ FEWEST_SOURCES = 10
 SEEDS = 2**32
 GOOD_SHARE, MOST_GOOD = 0.1, 25
 """Share of trials, and the largest number, that count as good where contexts are pooled: as in Optuna."""
-REFUSED = "constraints"
-"""The constraint that an infeasible trial violates."""
+UNMEASURED = "measured"
+"""The constraint that a trial without a measurement violates."""
 
 SamplerName: TypeAlias = Literal["tpe", "gp", "cmaes", "nsgaii", "qmc", "random"]
 
@@ -266,9 +266,9 @@ class StudyProposer:
     For every trial call ``propose``, perhaps ``again`` or ``replace``, then ``tell``; ``add`` a trial that was not
     proposed here.
 
-    A surrogate is told of a failure, not of a value: failed, timed-out and cancelled trials are ``FAIL``. An infeasible
-    trial violates a constraint, and a pruned one is ``PRUNED``, which ranks behind all measured ones. Larger is better
-    in every value.
+    A surrogate is told of a failure, not of a value: failed, timed-out and infeasible trials are ``PRUNED`` and violate a
+    constraint without bounds, so that ``tpe`` ranks them behind all others. It would learn nothing from ``FAIL``, which
+    only cancelled trials are. Larger is better in every value.
     """
 
     def __init__(
@@ -404,9 +404,9 @@ class StudyProposer:
             values = [one.value(metrics) for one in self._aims] or [feedback.value]
             exceeded = {one.metric: one.sign * (limit - metrics[one.metric]) for one, limit in self._limits}
             return states.COMPLETE, values, exceeded
-        if feedback.status == "infeasible" and self._name in LIMITED:
-            return states.PRUNED, None, {REFUSED: 1.0}
-        return (states.PRUNED if feedback.status == "pruned" else states.FAIL), None, {}
+        if feedback.status == "cancelled":
+            return states.FAIL, None, {}
+        return states.PRUNED, None, {} if feedback.status == "pruned" else {UNMEASURED: math.inf}
 
 
 class PooledProposer:

@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 SAMPLES = 3
 """How often the noise check measures its setting."""
-ATTEMPTS = 3
-"""Settings that the noise check tries until one works."""
+ATTEMPTS = 9
+"""Settings that the noise check tries until one works: fewer than the failures that end a search."""
 DRAWS = 100
 """Draws to find a setting that the constraints allow."""
 NOMINAL = 100
