@@ -266,9 +266,9 @@ class StudyProposer:
     For every trial call ``propose``, perhaps ``again`` or ``replace``, then ``tell``; ``add`` a trial that was not
     proposed here.
 
-    A surrogate is told of a failure, not of a value: failed, timed-out and infeasible trials are ``PRUNED`` and violate a
-    constraint without bounds, so that ``tpe`` ranks them behind all others. It would learn nothing from ``FAIL``, which
-    only cancelled trials are. Larger is better in every value.
+    A surrogate is told of a failure, not of a value: failed, timed-out and infeasible trials are ``PRUNED`` and violate
+    a constraint without bounds, so that ``tpe`` ranks them behind all others. It would learn nothing from ``FAIL``,
+    which only cancelled trials are. Larger is better in every value.
     """
 
     def __init__(
