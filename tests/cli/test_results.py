@@ -269,6 +269,16 @@ def test_compare_runs_with_and_without_contexts(results: Path, cli: Cli, scenari
     assert cli("compare", results, "plain").returncode == 0
 
 
+def test_compare_runs_whose_contexts_became_a_range(cli: Cli, scenario: Scenario) -> None:
+    for name, values in (("one", ["low", "high"]), ("two", {"low": 0.1, "high": 1.0})):
+        args = {"command": "echo value={x} load={load}", "load": values}
+        path = scenario(args=args, env_params={"load": {}}, agent="random_search", agent_steps=4)
+        assert library.run(path, output=name) == 0
+    done = cli("compare", "one", "two")
+    assert done.returncode == 0
+    assert "warning: e: the env_params" in done.stderr
+
+
 def test_compare(run: Path, cli: Cli, scenario: Scenario) -> None:
     assert library.run(scenario(args={"x": [1, 5]}), output="two") == 0
     done = cli("compare", "one", "two")

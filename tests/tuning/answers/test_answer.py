@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tunegym.tuning.answers.answer import Verdict, answer, answer_at
+from tunegym.tuning.answers.contexts import params_of
 from tunegym.tuning.answers.finalists import Confirmation
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, recommend
 from tunegym.tuning.model.scenario import Objective
@@ -245,6 +246,26 @@ def test_asked_for_a_context() -> None:
     assert never.notes[0].startswith("load=high was never measured")
 
 
+def test_a_context_that_only_the_search_met_has_the_answer_of_the_search() -> None:
+    """With many contexts a few are confirmed; what was measured in the others counts there."""
+    values = ["a", "b", "c", "d"]
+    given = head(env_params={name: {"values": values} for name in ("one", "two")})
+    contexts: list[Context] = [context for context, _ in params_of(given).represented()]
+    every: list[Context] = [{"one": one, "two": two} for one in values for two in values]
+    other = next(context for context in every if context not in contexts)
+    made = [row for context in contexts for row in search({1: 1.0, 2: 2.0}, context)]
+    made += search({1: 1.0, 2: 0.5}, other)
+    for context in contexts:
+        made += [*rows("confirm", 1, 1.0, 4, context), *rows("confirm", 2, 2.0, 4, context)]
+    found = answer_at(other, trials(made), given, {})
+    assert found.chosen is not None
+    assert (found.chosen.action, found.confirmed) == ({"x": 2}, False)
+    assert found.notes[0].startswith("not confirmed (other contexts were)")
+    whole = answer(trials(made), given, {})
+    assert whole.overall.sentence.startswith("Over 12 of 16 contexts, x=1, from ")
+    assert whole.not_tested == "3 of 5 settings, 3 of 16 contexts"
+
+
 def test_near_a_point_of_a_range() -> None:
     points = [5.0 + 10 * at for at in range(6)]
     made = [row for at in points for row in search({1: 1 + at, 2: 30.0}, {"size": at})]
@@ -324,7 +345,10 @@ def test_drift_and_a_busy_machine() -> None:
         made: list[tuple[Row, Context]] = [(("noise", 5, value), {}) for value in start]
         made += search(MEANS)
         made += [(("noise", 5, value), {}) for value in end]
-        return answer(trials(made), head(), {}).noise
+        found = answer(trials(made), head(), {})
+        assert found.noise is not None
+        assert found.overall.notes[-1:] == ((found.noise.note,) if found.noise.note else found.overall.notes[-1:])
+        return found.noise
 
     assert noise([1.0, 1.01, 0.99], [1.0]).note is None
     assert "is the machine busy?" in noise([1.0, 1.5, 0.7], [1.0]).note

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tests.tuning.reports.conftest import trial
 
 from tunegym.core.randomness import unit
-from tunegym.tuning.answers.answer import answer_at
+from tunegym.tuning.answers import ranking
+from tunegym.tuning.answers.answer import Evidence, answer_at, evidence_of
 from tunegym.tuning.answers.contexts import OverContexts
-from tunegym.tuning.answers.ranking import Best, Measurements, Setting, best_among, front
+from tunegym.tuning.answers.ranking import Measurements, front, pareto
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Range
 from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, Outcome, Pruned, TimedOut, Trial
@@ -30,14 +31,28 @@ def rewards(*rows: tuple[Any, ...]) -> list[Trial]:
     ]
 
 
-def best_of(trials: Iterable[Trial], objectives: Sequence[Objective] = ()) -> Best:
-    return best_among(Measurements(trials, objectives))
+def best_of(
+    trials: Iterable[Trial], objectives: Sequence[Objective] = (), over: OverContexts | None = None
+) -> Evidence | None:
+    found = Measurements(trials, objectives, over)
+    best = ranking.winner(found)
+    return None if best is None else evidence_of(found, best)
 
 
-def winner(trials: Iterable[Trial], objectives: Sequence[Objective] = ()) -> Setting:
-    found = best_of(trials, objectives).overall
+def winner(trials: Iterable[Trial], objectives: Sequence[Objective] = ()) -> Evidence:
+    found = best_of(trials, objectives)
     assert found is not None
     return found
+
+
+def front_of(trials: Iterable[Trial], objectives: Sequence[Objective]) -> list[Any]:
+    found = Measurements(trials, objectives)
+    return [found.values[action]["x"] for action in pareto(found)]
+
+
+def mean(best: Evidence) -> float:
+    assert best.reward is not None
+    return best.reward.mean
 
 
 def per_context(trials: Sequence[Trial]) -> dict[Any, Any]:
@@ -53,10 +68,10 @@ def per_context(trials: Sequence[Trial]) -> dict[Any, Any]:
 def test_a_trial_without_a_measurement_never_wins(outcome: Outcome) -> None:
     """Whatever its penalty."""
     best = winner([trial(1, 2, 1e9, outcome), trial(2, 1, 1e9, outcome), trial(3, 1, -5.0)])
-    assert (best.action, best.trials[0].number) == ({"x": 1}, 3), "of equals the first"
-    assert (best.reward, best.failed, len(best.samples)) == (-5.0, int(outcome.status != "cancelled"), 1)
-    assert best_of([trial(1, 1, 1e9, outcome)]).overall is None
-    assert best_of([]).overall is None
+    assert (best.action, best.trials[0]) == ({"x": 1}, 3), "of equals the first"
+    assert (mean(best), best.failed, best.samples) == (-5.0, int(outcome.status != "cancelled"), 1)
+    assert best_of([trial(1, 1, 1e9, outcome)]) is None
+    assert best_of([]) is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +90,7 @@ def test_a_trial_without_a_measurement_never_wins(outcome: Outcome) -> None:
 )
 def test_the_highest_reward_wins(rows: list[tuple[Any, ...]], x: Any, reward: float) -> None:
     best = winner(iter(rewards(*rows)))
-    assert (repr(best.action["x"]), best.reward) == (repr(x), reward)
+    assert (repr(best.action["x"]), mean(best)) == (repr(x), reward)
 
 
 def test_cached_trials_do_not_count_again() -> None:
@@ -83,8 +98,8 @@ def test_cached_trials_do_not_count_again() -> None:
     lucky = trial(1, 1, 10.0)
     served = [trial(n, 1, 10.0, lucky.outcome, cached_from=1) for n in range(2, 100)]
     best = winner([lucky, *served, trial(100, 1, 2.0), trial(101, 2, 8.0)])
-    assert (best.action, best.reward) == ({"x": 2}, 8.0)
-    assert len(winner([lucky, *served]).samples) == 1
+    assert (best.action, mean(best)) == ({"x": 2}, 8.0)
+    assert winner([lucky, *served]).samples == 1
 
 
 def test_a_lucky_context_does_not_win() -> None:
@@ -108,7 +123,7 @@ def test_contexts_count_as_often_as_they_are_drawn() -> None:
     trials += [trial(n, "good", 30.0, served, context={"load": "usual"}, cached_from=4) for n in range(6, 26)]
     best = winner(trials)
     assert best.action == {"x": "good"}
-    assert best.reward == pytest.approx((3 * 10.0 + 22 * 30.0) / 25)
+    assert mean(best) == pytest.approx((3 * 10.0 + 22 * 30.0) / 25)
     assert per_context(trials) == {"rare": "specialist", "usual": "good"}
 
 
@@ -117,12 +132,8 @@ def test_settings_that_met_every_context_come_first() -> None:
     trials = rewards(
         ("narrow", 90.0, "a"), ("broad", 20.0, "a"), ("other", 10.0, "a"), ("broad", 5.0, "b"), ("other", 4.0, "b")
     )  # fmt: skip
-    best = best_of(trials)
-    assert best.overall is not None
-    assert best.overall.action["x"] == "broad"
-    some = best_of([*trials[:3], *rewards(("x", 5.0, "b"), ("y", 4.0, "b"))])
-    assert some.overall is not None
-    assert some.overall.action["x"] == "narrow"
+    assert winner(trials).action["x"] == "broad"
+    assert winner([*trials[:3], *rewards(("x", 5.0, "b"), ("y", 4.0, "b"))]).action["x"] == "narrow"
 
 
 def test_what_a_setting_does_elsewhere_decides_between_equals() -> None:
@@ -150,7 +161,7 @@ def test_over_contexts(mode: Any, x: str) -> None:
     rows = [(0, 10.0, "a"), (0, 5.0, "b"), ("usual", 30.0, "a"), ("usual", 3.0, "b"), ("robust", 14.0, "a")]
     trials = rewards(*rows, *[("robust", 7.0, "b")] * 3)
     head = {**HEAD, **({"over_contexts": mode} if mode else {})}
-    found = best_among(Measurements(trials, (), OverContexts.of(head))).overall
+    found = best_of(trials, over=OverContexts.of(head))
     assert found is not None
     assert found.action == {"x": x}
 
@@ -195,7 +206,7 @@ def test_contexts_that_never_come_twice(parameters: int) -> None:
 def test_rewards_near_the_largest_float(huge: float) -> None:
     """A user's way to say "worst": it must not cost the report."""
     best = winner(rewards(*[(n % 5, huge, n % 2) for n in range(1, 40)], *[(9, 1.0, n % 2) for n in range(4)]))
-    assert (best.action["x"], best.reward) == ((9, 1.0) if huge < 0 else (1, huge))
+    assert (best.action["x"], mean(best)) == ((9, 1.0) if huge < 0 else (1, huge))
 
 
 # several objectives ---------------------------------------------------------------------------------------
@@ -213,7 +224,7 @@ def two(*rows: tuple[int, float, float], outcome: Outcome | None = None, context
 
 
 def shown(trials: list[Trial], objectives: list[Objective]) -> set[object]:
-    return {setting.action["x"] for setting in best_of(trials, objectives).pareto}
+    return set(front_of(trials, objectives))
 
 
 def dominates(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
@@ -233,7 +244,7 @@ def test_the_front_is_all_that_is_not_dominated(vectors: dict[bytes, tuple[int, 
 def test_the_pareto_set_and_its_best() -> None:
     trials = two((1, 5.0, 5.0), (2, 4.0, 1.0), (3, 4.0, 3.0), (4, 1.0, 0.5))
     assert winner(trials, BOTH).action == {"x": 2}
-    assert [dict(one.action) for one in best_of(trials, BOTH).pareto] == [{"x": 1}, {"x": 2}, {"x": 4}]
+    assert front_of(trials, BOTH) == [1, 2, 4]
     assert shown(trials, [Objective("a"), Objective("b", "min", 0.0, 2.0)]) == set(), "one objective has no such set"
     for outcome in NOT_MEASURED:
         assert shown([*two((1, 1.0, 1.0)), *two((2, 9.0, 0.0), outcome=outcome)], BOTH) == {1}

@@ -71,6 +71,13 @@ def test_what_is_unknown_and_what_is_exact() -> None:
     assert relative_spread([9.0, 11.0]) == pytest.approx(math.sqrt(2) / 10)
 
 
+def test_a_spread_that_is_not_that_of_others_stays_its_own() -> None:
+    """Noise that doesn't grow with the value: relative to its mean, the small one spreads fifty times as much."""
+    small, large = [1.0 + 0.5 * (-1) ** k for k in range(8)], [50.0 + 0.5 * (-1) ** k for k in range(8)]
+    found = pooled([small, large]).estimate(large).interval(0.95)
+    assert found.high - found.low < 1.5 * 2 * student_t(0.975, 7) * stdev(large) / math.sqrt(8)
+
+
 def test_pairs_share_what_changes_in_time() -> None:
     drift = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     one, two = [10 + d + 0.01 * (-1) ** k for k, d in enumerate(drift)], [11 + d for d in drift]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -198,10 +199,40 @@ def test_few_listed_contexts_are_all_represented() -> None:
     )
 
 
-@pytest.mark.parametrize("other", [Choice(tuple(range(13))), Range(1.0, 100.0, log=True)])
-def test_many_contexts_are_represented_by_spread_points(other: Choice | Range) -> None:
-    params = EnvParams({"load": EnvParam(Range(0.0, 6.0)), "other": EnvParam(other)})
+@pytest.mark.parametrize(
+    ("others", "count", "points"),
+    [
+        ({}, 6, 6),
+        ({"other": Range(1.0, 100.0, log=True)}, 6, 6),
+        ({"other": Choice((1, 2))}, 6, 3),
+        ({"other": Choice((1, 1.0, True))}, 6, 2),
+        ({"other": Choice((1, 2, 3)), "more": Choice(("a", "b", "c"))}, 9, 9),
+        ({"other": Choice(tuple(range(13)))}, 12, 12),
+    ],
+)
+def test_ranges_are_represented_by_spread_points(others: dict[str, Choice | Range], count: int, points: int) -> None:
+    """Lists meet the same points of the ranges where there is room, and each value comes as often as another."""
+    params = EnvParams({"load": EnvParam(Range(0.0, 6.0)), **{name: EnvParam(one) for name, one in others.items()}})
     found = params.represented()
-    assert [context["load"] for context, _ in found] == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
-    assert len({context["other"] for context, _ in found}) == 6
+    assert len(found) == count
     assert math.fsum(weight for _, weight in found) == pytest.approx(1.0)
+    loads = sorted({context["load"] for context, _ in found})
+    assert loads == pytest.approx([6.0 * (at + 0.5) / points for at in range(points)])
+    for name, domain in others.items():
+        values = Counter(repr(context[name]) for context, _ in found)
+        assert len(values) == min(domain.size or count, 12)
+        assert len(set(values.values())) == 1
+
+
+def test_many_lists_are_represented_evenly() -> None:
+    params = {name: EnvParam(Choice(tuple("abcd"))) for name in ("one", "two", "three")}
+    found = [tuple(context.values()) for context, _ in EnvParams(params).represented()]
+    assert len(set(found)) == 12
+    for first, second in combinations(range(3), 2):
+        pairs = {(one[first], one[second]) for one in found}
+        assert len(pairs) >= 10, "a value of one meets most values of another"
+        assert set(Counter(one[first] for one in found).values()) == {3}
+    skewed = {name: EnvParam(Choice(tuple("abcd")), (0.85, 0.05, 0.05, 0.05)) for name in ("one", "two")}
+    points = EnvParams(skewed).represented()
+    assert len(points) < 12, "draws that coincide are one context"
+    assert math.fsum(weight for _, weight in points) == pytest.approx(1.0)

@@ -140,7 +140,7 @@ def test_the_picture() -> None:
     assert [(row["mean"], row["low"]) for row in overall["rows"]] == [(25.0, 22.0), (22.0, 19.0), (0.0, None)]
     assert [(row["mean"], row["low"]) for row in low["rows"]] == [(5.0, 4.5), (4.9, 4.4), (4.0, 3.5)]
     assert (told["phases"], told["confidence"]) == ("1 baseline, 2 search", "95")
-    assert told["noise"] == "one setting spreads by 4.3 %; from start to end it drifted by 1 % (-1 to 3 %); busy"
+    assert told["noise"] == "one setting spreads by 4.3 %; from start to end it drifted by 1 % (-1 to 3 %)"
     assert len(answer_chart(made("only"), trials, ["m"], GOALS, "m")["verdicts"]) == 1
     nothing = Answer(Verdict(None, None, (), (), False, (), "Too few."), (), None, None, "")
     assert answer_chart(nothing, [], [], {}, None)["verdicts"][0]["rows"] == []

@@ -26,7 +26,7 @@ from tunegym.tuning.agents.live_learner import Draws, training
 from tunegym.tuning.agents.policies import PolicyChoice
 from tunegym.tuning.envs.actions import ActionView
 from tunegym.tuning.envs.wrappers import FlatObservations
-from tunegym.tuning.model.trial import Observation, Trial
+from tunegym.tuning.model.trial import SEARCH, Observation, Trial
 from tunegym.tuning.model.values import Action, Context, exact_key
 from tunegym.tuning.ports import Env
 
@@ -360,7 +360,7 @@ class TrialTraining:
                 if learner.off_policy:
                     learner.take(self._past(trial))
         self._saved = min(self._saved, self.closed)
-        if self.closed:
+        if sum(trial.phase == SEARCH for trial in self._env.history()) > len(self._env.experiment.enqueue):
             remembered = min(self.closed, learner.capacity) if learner.off_policy else None
             self._files.report_resume(self.closed, self._saved, remembered)
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tunegym.tuning.answers.contexts import OverContexts, distance, domain, domains_of
+from tunegym.tuning.answers.contexts import OverContexts, distance, domain, domains_of, params_of
 from tunegym.tuning.answers.intervals import SLACK, Estimate, Interval, Spread, combined, relative_spread
-from tunegym.tuning.answers.ranking import Measurements, best_among, samples_of
+from tunegym.tuning.answers.ranking import Measurements, pareto, samples_of, winner
 from tunegym.tuning.answers.samples import Samples, values_of
 from tunegym.tuning.model.scenario import Objective, aims
 from tunegym.tuning.model.space import MOST_REPRESENTED, Range
-from tunegym.tuning.model.trial import Trial
+from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.model.values import Action, Context, counted, exact_key, number, pairs
 
 if TYPE_CHECKING:
@@ -136,6 +136,27 @@ class Answer:
         return orjson.loads(orjson.dumps(self))
 
 
+def evidence_of(found: Measurements, action: bytes, context: bytes | None = None, valued: bool = True) -> Evidence:
+    """A setting as the search measured it: without intervals, and not ``valued`` without means over contexts."""
+    trials = found.measured(action, context)
+    shown = trials if valued else []
+    whole = Measured(tuple(sample for trial in shown for sample in samples_of(trial)))
+    means = {name: _unsure(mean, len(shown)) for name, mean in whole.mean().items()} if shown else {}
+    return Evidence(
+        action=found.values[action],
+        context=None,
+        reward=_unsure(found.mean(action, context), len(shown)) if shown else None,
+        metrics=means,
+        spread=whole.spread() if len(whole.samples) > 1 else {},
+        samples=len(trials),
+        failed=found.failed(action, context),
+        trials=tuple(trial.number for trial in trials),
+        violation=found.violation(action, context) if trials else 0.0,
+        is_baseline=False,
+        gain=None,
+    )
+
+
 def answer(
     trials: Sequence[Trial],
     head: Mapping[str, Any],
@@ -181,14 +202,14 @@ class _Judge:
     ) -> None:
         self.trials, self._policy, self._domains = trials, policy, domains_of(head)
         self.samples = Samples(head, trials)
-        self.confirmed = any(one != self.samples.baseline for one in self.samples.settings(None))
-        if not self.confirmed:
-            self.samples = Samples(head, trials, confirmed=False)
         objectives = self.samples.objectives
         self._over = OverContexts.of(head)
         self._measurements = Measurements(trials, objectives, self._over)
         self._several = len(self.samples.contexts) > 1
-        self._recurs = self.confirmed or self._measurements.reward.recurs
+        self.confirmed = self._recurs = any(one != self.samples.baseline for one in self.samples.settings(None))
+        self._elsewhere = False
+        if not self.confirmed:
+            self._use_search()
         self._wanted: Context = {}
         self._near: str | None = None
         self._goals: Mapping[str, str] = head.get("goals", {})
@@ -200,6 +221,12 @@ class _Judge:
         self._is_reward = judged is not None and not judged.limited
         self._spreads: dict[tuple[str | None, bytes | None], Spread] = {}
 
+    def _use_search(self) -> None:
+        """Answer from the search, for want of a confirmation."""
+        self._elsewhere = self.confirmed
+        self.samples = Samples(self.samples.head, self.trials, confirmed=False)
+        self.confirmed, self._recurs = False, self._measurements.reward.recurs
+
     def is_known(self, place: bytes) -> bool:
         """Whether anything but the baseline was measured in a context."""
         some = (action for action in self.samples.settings(place) if action != self.samples.baseline)
@@ -207,11 +234,15 @@ class _Judge:
 
     def at(self, wanted: Context) -> Verdict:
         """The answer in a context, or in all that have the values of a part of one."""
-        samples, away = self.samples, distance(wanted, self._domains)
+        away = distance(wanted, self._domains)
+        met = any(one.measured and away(one.context) < math.inf for one in self.trials)
+        if met and all(away(self.samples.values[place]) == math.inf for place in self.samples.contexts):
+            self._use_search()
+        samples = self.samples
         known = {place: away(samples.values[place]) for place in samples.contexts if self.is_known(place)}
         there = [place for place, gap in known.items() if gap == 0]
         if len(there) != 1 or not self._recurs:
-            if not self.confirmed and any(one.measured and away(one.context) < math.inf for one in self.trials):
+            if met and not self.confirmed:
                 self._near = samples.narrow(wanted)
                 there = list(samples.contexts)
             elif not there:
@@ -301,10 +332,10 @@ class _Judge:
             scores = near or {one: found.reward.over_all(one).score for one in found.actions if samples.places(one)}
             ranked = sorted(scores, key=lambda one: (-samples.violation(one, context), scores[one]), reverse=True)
         else:
-            best = best_among(found).overall
+            best = winner(found)
             everywhere = set(samples.settings(None)) if self._several else set(found.actions)
             some = [one for one in found.actions if one in everywhere]
-            ranked = [] if best is None else [exact_key(best.action)]
+            ranked = [] if best is None else [best]
             ranked += sorted(some, key=found.order, reverse=True)
         ranked = [one for one in dict.fromkeys(ranked) if one != samples.baseline] or ranked[:1]
         choice = self._choice(context)
@@ -476,6 +507,7 @@ class _Judge:
         if not self.confirmed:
             off = (self.samples.head.get("confirm") or {"mode": "off"}).get("mode") == "off"
             why = "confirm is off" if off else "the run has not come to that, or has too few trials for it"
+            why = "other contexts were" if self._elsewhere else why
             notes.append(f"not confirmed ({why}): the best value of a search flatters itself")
         if self._near is not None:
             notes.append(f"from {self._near}")
@@ -490,10 +522,10 @@ class _Judge:
             for one in shown
             if one.failed and not chosen.failed and self.confirmed and not one.is_baseline
         ]
-        front = best_among(self._measurements).pareto if context is None and not self._wanted else ()
+        front = pareto(self._measurements) if context is None and not self._wanted else ()
         if len(front) > 1:
-            some = f"one of {len(front)} settings on the Pareto set"
-            notes.append(f"{some}, the one with the highest reward: see best.toml")
+            which = "the one with the highest reward" + (" of those that were confirmed" if self.confirmed else "")
+            notes.append(f"one of {len(front)} settings on the Pareto set, {which}: see best.toml")
         if choice is not None and not chose:
             key, how = exact_key(choice.action), ""
             if not self.samples.is_measured(key, context):
@@ -502,7 +534,8 @@ class _Judge:
             notes.append(f"the agent's policy chooses {pairs(choice.action)}{how}")
         elif choice is not None and not self.confirmed:
             notes += self._about_choice(choice, chosen, shown, context)
-        return tuple(notes)
+        noise = self.noise() if context is None and not self._wanted else None
+        return (*notes, noise.note) if noise is not None and noise.note else tuple(notes)
 
     def _about_choice(
         self, choice: PolicyChoice, chosen: Evidence, shown: Sequence[Evidence], context: bytes | None
@@ -540,11 +573,15 @@ class _Judge:
             where = f"at {pairs(self.samples.values[context])}, "
         elif self._several:
             met, many = len(self._places(exact_key(chosen.action), None)), len(self.samples.contexts)
-            all_of = f"over {met} of" if met < many else "over" if self._wanted else "over all"
+            every = params_of(self.samples.head).size
+            whole = many if self._wanted else every or many
+            all_of = f"over {met} of" if met < whole else "over" if self._wanted or not every else "over all"
             if (share := self._over.share) < 1 and met == many:
                 all_of = "in the worst of" if share < 1e-6 else f"over the worst {number(100 * share)} % of"
-            all_of = f"{all_of} {many}" if self._recurs else "over all"
-            where = f"{f'at {pairs(self._wanted)}, ' if self._wanted else ''}{all_of} contexts, "
+                whole = many
+            all_of = f"{all_of} {whole}" if self._recurs else "over all"
+            stand = " that stand for all" if self._recurs and not every and not self._wanted else ""
+            where = f"{f'at {pairs(self._wanted)}, ' if self._wanted else ''}{all_of} contexts{stand}, "
         what, value = f"{where}{pairs(chosen.action)}", self._value_text(chosen)
         kind = "confirmation trial" if self.confirmed else "trial" if chosen.is_baseline else "search trial"
         rests = f"from {counted(chosen.samples, kind)}"
@@ -558,7 +595,8 @@ class _Judge:
             elif other is not None and other.reward.mean > 0:
                 why += f"; the next best, {pairs(candidate.action)}, is {self._gain_text(candidate, '')}"
             return _capital(f"keep your settings ({what}){value}, {rests}: {why}")
-        tied = f"; {counted(len(ties), 'other setting')} can't be told apart from it" if ties else ""
+        most = "at least " if len(ties) == SHOWN - 1 and not self.confirmed else ""
+        tied = f"; {most}{counted(len(ties), 'other setting')} can't be told apart from it" if ties else ""
         named = "" if value or gain is None or gain.metric is None else f"{gain.metric} "
         if gain is not None and gain.on_baseline:
             text = f"{value or ':'}{',' if value else ''} {named}{self._gain_text(chosen, ' than your settings')}"
@@ -572,7 +610,7 @@ class _Judge:
         if found is None:
             return ""
         alone = one.gain is None or not one.gain.on_baseline
-        return f": {name} {number(found.mean)}{_between(found, '') if alone else ''}"
+        return f": {name} {number(found.mean)}{between(found, '', 4) if alone else ''}"
 
     def _gain_text(self, one: Evidence, than: str) -> str:
         """``12 % less than your settings (95 % CI 9 to 15 %)``; without an interval where the value has one."""
@@ -586,7 +624,11 @@ class _Judge:
         bounds = shown.mapped(1.0 if shown.mean >= 0 else -1.0)
         alone = one.gain.on_baseline or one.reward is None
         label = "" if metric else " reward"
-        return f"{number(bounds.mean, 2)}{unit} {side}{label}{than}{_between(bounds, unit, 2) if alone else ''}"
+        return f"{number(bounds.mean, 2)}{unit} {side}{label}{than}{between(bounds, unit, 2) if alone else ''}"
+
+
+def _unsure(mean: float, count: int) -> Interval:
+    return Interval(mean, -math.inf, math.inf, count, 0.95)
 
 
 def _level(one: Evidence) -> float:
@@ -596,13 +638,13 @@ def _level(one: Evidence) -> float:
     return one.gain.reward.mean if one.gain is not None else 0.0 if one.is_baseline else -math.inf
 
 
-def _between(found: Interval, unit: str, digits: int = 4) -> str:
-    """`` (95 % CI 9 to 15 %)``; empty where nothing is known, or nothing varies."""
+def between(found: Interval, unit: str, digits: int, named: bool = True) -> str:
+    """`` (95 % CI 9 to 15 %)``, or `` (9 to 15 %)``; empty where nothing is known, or nothing varies."""
     if not found.known or found.low == found.high:
         return ""
     low, high = ([number(end, some) for end in (found.low, found.high)] for some in (digits, digits + 1))
     ends = low if low[0] != low[1] else high
-    return f" ({number(100 * found.confidence)} % CI {ends[0]} to {ends[1]}{unit})"
+    return f" ({f'{number(100 * found.confidence)} % CI ' if named else ''}{ends[0]} to {ends[1]}{unit})"
 
 
 def _capital(text: str) -> str:
@@ -622,5 +664,7 @@ def _not_tested(trials: Sequence[Trial], head: Mapping[str, Any]) -> str:
     elif tried < (size := math.prod(one or 1 for one in sizes)):
         parts.append(f"{number(size - tried)} of {counted(size, 'setting')}")
     ranges = [name for name, knob in domains_of(head).items() if isinstance(knob, Range)]
+    every, met = params_of(head).size, len({exact_key(trial.context) for trial in trials if trial.measured})
+    parts += [f"{number(every - met)} of {number(every)} contexts"] if every and met < every else []
     parts += [f"values of {name} between the measured ones" for name in ranges]
     return ", ".join(parts)

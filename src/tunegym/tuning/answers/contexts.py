@@ -9,7 +9,7 @@ from typing import Any
 
 from tunegym.core.errors import ConfigError, Problem
 from tunegym.core.text import closest, did_you_mean
-from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Range
+from tunegym.tuning.model.space import MOST_REPRESENTED, Choice, EnvParam, EnvParams, Knob, Range
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, Scalar, exact_key, native, spelled, spelled_pairs
 
@@ -31,10 +31,10 @@ def domains_of(head: Mapping[str, Any] | None) -> dict[str, Knob]:
     return {name: domain(spec) for name, spec in (head or {}).get("env_params", {}).items()}
 
 
-def represented(head: Mapping[str, Any]) -> tuple[tuple[dict[str, Scalar], float], ...]:
-    """The contexts in which settings are compared, with weights that sum to 1."""
-    params = {name: EnvParam(domain(spec), spec.get("weights")) for name, spec in head.get("env_params", {}).items()}
-    return EnvParams(params).represented()
+def params_of(head: Mapping[str, Any]) -> EnvParams:
+    """The env_params as the journal's head describes them."""
+    specs = head.get("env_params", {})
+    return EnvParams({name: EnvParam(domain(spec), spec.get("weights")) for name, spec in specs.items()})
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,9 @@ class OverContexts:
         """As the journal's head says."""
         mode = head.get("over_contexts") or "mean"
         left_out = mode["cvar"] if isinstance(mode, Mapping) else float(mode == "worst")
-        listed = all("values" in spec for spec in head.get("env_params", {}).values())
-        weights = {exact_key(context): weight for context, weight in represented(head)} if listed else {}
+        params = params_of(head)
+        every = params.size is not None and params.size <= MOST_REPRESENTED
+        weights = {exact_key(one): weight for one, weight in params.represented()} if every else {}
         return cls(max(1.0 - left_out, 1e-9), weights, head.get("baseline"))
 
     def parts(self, shares: Sequence[float], advantages: Sequence[float]) -> list[float]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tunegym.core.randomness import unit
 from tunegym.tuning.answers.contexts import OverContexts, domains_of
 from tunegym.tuning.answers.intervals import SLACK, relative_spread
-from tunegym.tuning.answers.ranking import Measurements, best_among
+from tunegym.tuning.answers.ranking import Measurements, pareto
 from tunegym.tuning.answers.samples import Samples
 from tunegym.tuning.answers.surface import MOST
 from tunegym.tuning.model.trial import Trial
@@ -126,7 +126,8 @@ class Confirmation:
     def _size(self) -> int:
         """How many finalists the reserve can tell apart in each context; one if the metric is deterministic."""
         before = self._fresh.upto({})
-        if before.spread.freedom and before.spread.variance <= SLACK**2:
+        spread = before.pool(None)
+        if spread.freedom and spread.variance <= SLACK**2:
             return 1
         each = self._reserve / len(before.contexts)
         size = before.head.get("confirm", {}).get("max_finalists", 8)
@@ -161,7 +162,7 @@ class Confirmation:
             for race in self._races:
                 self._races[race] = self._survivors(fresh, race, block)
             # Never by how the reported samples look: that would choose those that spread little.
-            exact = fresh.spread.variance <= SLACK**2
+            exact = fresh.pool(None).variance <= SLACK**2
             if reported >= (AGREE if exact else ENOUGH) and (exact or 0 < len(self._over) == len(self._raced)):
                 self.ended = next(iter(self._over.values()), CLEAR)
         return []
@@ -190,7 +191,8 @@ class Confirmation:
         if not whole:
             rest = [one for one in self._spare[race] if not fresh.failed(one, race)]
             failing = [place for place in fresh.contexts if any(fresh.failed(one, place) for one in self._races[race])]
-            whole = sorted(rest, key=lambda one: -sum(fresh.was_measured(one, place) for place in failing))[:1]
+            rest.sort(key=lambda one: -sum(fresh.was_measured(one, place) for place in failing))
+            whole = sorted(rest, key=lambda one: fresh.failed_before(one, race) > 0)[:1]
             self._entries[race] = [*self._entries[race], *whole]
         return [fresh.choose(whole, race)] if whole else self._races[race]
 
@@ -203,16 +205,16 @@ def _entries(fresh: Samples, size: int, policy: PolicyTable | None) -> tuple[Ent
     found = Measurements(fresh.earlier, fresh.objectives, OverContexts.of(fresh.head))
     for key in found.actions:
         fresh.key(found.values[key])
-    pareto = [fresh.key(one.action) for one in best_among(found).pareto]
+    front = pareto(found)
     before, measured = fresh.upto({}), found.actions
     if len(measured) > MOST:
         measured = sorted(measured, key=found.order, reverse=True)[:MOST]
-    overall = _ranked(before, pareto or measured, None)
+    overall = _ranked(before, front or measured, None)
     if len(fresh.contexts) == 1:
         place = next(iter(fresh.contexts))
-        first = [*_chosen(fresh, policy, place), *_thinned(overall, size, bool(pareto))]
+        first = [*_chosen(fresh, policy, place), *_thinned(overall, size, bool(front))]
         return {place: list(dict.fromkeys(first))[:size]}, {place: overall}
-    shared = _thinned(overall, max(1, size // 2), bool(pareto))
+    shared = _thinned(overall, max(1, size // 2), bool(front))
     races: Entries = {None: shared}
     spare: Entries = {None: overall}
     for place in fresh.contexts:

@@ -80,7 +80,9 @@ class Spread:
         mean = fmean(values)
         scale = abs(mean) if self.relative else 1.0
         own = math.fsum(((value - mean) / scale) ** 2 for value in values)
-        return self._moderated(mean, own, len(values), 1.0, log=self.relative)
+        alike = not 0 < own < self.variance * _least_squares(len(values) - 1)  # else the others spread in another way
+        spread = self if alike else Spread(0.0, 0, self.relative)
+        return spread._moderated(mean, own, len(values), 1.0, log=self.relative)
 
     def ratio(self, first: Sequence[float], second: Sequence[float]) -> Estimate:
         """The mean of ``first`` over that of ``second``, of paired samples; only for a relative spread."""
@@ -175,6 +177,12 @@ def student_t(probability: float, freedom: float) -> float:
             - 1
         ) * (freedom + 1) / (freedom + 2) + 1 / y
     return math.sqrt(freedom * y)
+
+
+def _least_squares(freedom: int) -> float:
+    """What chi-squared falls below once in a thousand times (Wilson and Hilferty, 1931)."""
+    part = 2 / (9 * max(freedom, 1))
+    return freedom * max(0.0, 1 - part - 3.09 * math.sqrt(part)) ** 3
 
 
 def _squares(values: Sequence[float]) -> float:

@@ -16,7 +16,6 @@ import operator
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean, median
 from typing import NamedTuple
@@ -27,7 +26,7 @@ from tunegym.tuning.answers.contexts import OverContexts, distance
 from tunegym.tuning.model.scenario import Objective, aims, violation
 from tunegym.tuning.model.space import Knob
 from tunegym.tuning.model.trial import CONFIRM, Cancelled, Measured, Trial
-from tunegym.tuning.model.values import Action, Context, Metrics, Scalar, exact_key
+from tunegym.tuning.model.values import Context, Metrics, Scalar, exact_key
 
 SHRINK = 1.0
 OWN, ELSEWHERE, TYPICAL = 4.0, 0.5, 2.0
@@ -42,33 +41,6 @@ OFTEN = 2
 MOST_BINS = 8
 """Into how many bins a parameter's values are put when they come less often."""
 _NO_CONTEXT = exact_key({})
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The record of one action, in one context or over all of them."""
-
-    action: Action  # one value for every knob
-    context: Context | None  # None if it is over all contexts
-    # the mean reward of its measurements; over all, contexts weigh as often as they were drawn. NaN without any
-    # measurement.
-    reward: float
-    trials: tuple[Trial, ...] = field(repr=False)  # those that measured it
-    failed: int  # how many of its trials ran to an end without a measurement
-    violation: float  # by how much its mean metrics exceed the objectives' limits, as a share of them; 0 if they don't
-
-    @property
-    def samples(self) -> tuple[Metrics, ...]:
-        """Every sample of metrics."""
-        return tuple(sample for trial in self.trials for sample in samples_of(trial))
-
-    def metrics(self) -> dict[str, float]:
-        """The mean over the samples."""
-        return Measured(self.samples).mean() if self.trials else {}
-
-    def spread(self) -> dict[str, float]:
-        """The standard deviation over every sample; empty with fewer than two."""
-        return Measured(self.samples).spread() if len(self.samples) > 1 else {}
 
 
 Cells = Mapping[bytes, Mapping[bytes, Sequence[Trial]]]
@@ -131,18 +103,9 @@ class Ranking:
             runs = [(contexts[context], some) for context, some in found.items()]
             self._effects = [self._effect(name, runs) for name in runs[0][0]]
 
-    def share(self, context: bytes) -> float:
-        """The share of trials that are drawn in a context; as recorded, however they ended, where it isn't declared."""
-        weights = self._over.weights
-        return weights.get(context, 0.0) if weights else self._drawn[context] / self._drawn.total()
-
     def is_complete(self, action: bytes) -> bool:
         """Whether an action was measured in every context that counts."""
         return self._values[action].keys() >= (self._over.weights.keys() or self._scales.keys())
-
-    def within(self, action: bytes, context: bytes) -> float:
-        """The mean of an action that was measured in a context."""
-        return fmean(self._values[action][context])
 
     def at(self, wanted: Context, domains: Mapping[str, Knob]) -> dict[bytes, float]:
         """The scores of settings that were measured in a context or near it, informed by the other contexts.
@@ -196,7 +159,8 @@ class Ranking:
         """
         met = self._values[action]
         if self.recurs:
-            shares = {context: self.share(context) for context in self._over.weights or self._scales}
+            drawn = {context: self._drawn[context] / self._drawn.total() for context in self._scales}
+            shares = self._over.weights or drawn  # as recorded, however trials ended, where it isn't declared
             advantages = [self._shrunk(action, context) for context in shares]
             parts = self._over.parts(list(shares.values()), advantages)
             score = math.fsum(map(operator.mul, parts, advantages))
@@ -275,6 +239,7 @@ class Measurements:
 
     Attributes:
         cells: by the exact key of the action, then of the context.
+        baseline: the exact key of the setting in use today; None without one.
         values: the action or context of an exact key, in the order in which it was recorded.
     """
 
@@ -283,6 +248,7 @@ class Measurements:
     ) -> None:
         self.objectives = tuple(objectives)
         self._over = over
+        self.baseline = exact_key(over.baseline) if over is not None and over.baseline is not None else None
         self.cells: dict[bytes, dict[bytes, list[Trial]]] = {}
         self.values: dict[bytes, Mapping[str, Scalar]] = {}
         for trial in trials:
@@ -301,11 +267,9 @@ class Measurements:
     @cached_property
     def metrics(self) -> dict[str, Ranking]:
         """Settings by each objective's metric. One that a measurement lacks counts as 0."""
-
-        def of(name: str) -> Ranking:
-            return Ranking(self.cells, self.values, lambda trial: trial.metrics.get(name, 0.0), self._over)
-
-        return {objective.metric: of(objective.metric) for objective in self.objectives}
+        names = [objective.metric for objective in self.objectives]
+        values = {name: lambda trial, name=name: trial.metrics.get(name, 0.0) for name in names}
+        return {name: Ranking(self.cells, self.values, value, self._over) for name, value in values.items()}
 
     def measured(self, action: bytes, context: bytes | None = None) -> list[Trial]:
         """The trials that measured an action, over all contexts or in one."""
@@ -315,10 +279,6 @@ class Measurements:
     def actions(self) -> list[bytes]:
         """The measured actions."""
         return [action for action in self.cells if self.measured(action)]
-
-    def is_baseline(self, action: bytes) -> bool:
-        """Whether it is the setting in use today."""
-        return self._over is not None and self._over.baseline is not None and exact_key(self._over.baseline) == action
 
     def violation(self, action: bytes, context: bytes | None = None) -> float:
         """By how much a measured action exceeds the limits."""
@@ -330,18 +290,15 @@ class Measurements:
         first = min(trial.number for trial in self.measured(action))
         return -self.violation(action), self.reward.over_all(action).score, -first
 
-    def setting(self, action: Action, context: Context | None = None) -> Setting:
-        """The record of an action, over all contexts or in one; also of one that was never measured."""
-        key, place = exact_key(action), None if context is None else exact_key(context)
-        cells = self._cells(key, place)
-        trials = tuple(self.measured(key, place))
-        ends = [trial.status for some in cells.values() for trial in some]
-        failed = len(ends) - ends.count(Measured.status) - ends.count(Cancelled.status)
-        if not trials:
-            return Setting(action, context, math.nan, (), failed, 0.0)
-        mean = _mean_of(self.reward, key, place)
-        reward = mean if abs(mean) < LARGEST / 2 else trials[-1].reward
-        return Setting(action, context, reward, trials, failed, self.violation(key, place))
+    def failed(self, action: bytes, context: bytes | None = None) -> int:
+        """How many trials of an action ran to an end without a measurement, over all contexts or in one."""
+        ends = [trial.status for some in self._cells(action, context).values() for trial in some]
+        return len(ends) - ends.count(Measured.status) - ends.count(Cancelled.status)
+
+    def mean(self, action: bytes, context: bytes | None = None) -> float:
+        """The mean reward of a measured action; over all, contexts weigh as often as they are drawn."""
+        found = _mean_of(self.reward, action, context)
+        return found if abs(found) < LARGEST / 2 else self.measured(action, context)[-1].reward
 
     def _cells(self, action: bytes, context: bytes | None) -> Mapping[bytes, list[Trial]]:
         cells = self.cells.get(action, {})
@@ -349,7 +306,7 @@ class Measurements:
 
 
 def _mean_of(ranking: Ranking, action: bytes, context: bytes | None) -> float:
-    return ranking.over_all(action).mean if context is None else ranking.within(action, context)
+    return ranking.over_all(action).mean if context is None else fmean(ranking._values[action][context])
 
 
 def samples_of(trial: Trial) -> tuple[Metrics, ...]:
@@ -375,31 +332,17 @@ def front(vectors: Mapping[bytes, Sequence[float]]) -> list[bytes]:
 # the winners ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Best:
-    """The best settings of an experiment."""
-
-    # the best over all contexts; of a Pareto set the one with the highest reward. None if nothing was measured.
-    overall: Setting | None
-    pareto: tuple[Setting, ...] = ()  # with several objectives, the Pareto set
-
-
-def best_among(found: Measurements) -> Best:
-    """The best settings. A trial without a measurement never wins."""
-    pareto = _pareto(found)
-    some = pareto or found.actions
+def winner(found: Measurements) -> bytes | None:
+    """The best action over all contexts, of a Pareto set that with the highest reward; None if nothing was measured."""
+    some = pareto(found) or found.actions
     if found.reward.recurs:
         # Where nothing but the baseline was measured everywhere, the others are compared by what is known of them.
         everywhere = [one for one in some if found.reward.is_complete(one)]
-        some = everywhere if any(not found.is_baseline(one) for one in everywhere) else some
-    winner = max(some, key=found.order, default=None)
-    return Best(
-        None if winner is None else found.setting(found.values[winner]),
-        tuple(found.setting(found.values[action]) for action in pareto),
-    )
+        some = everywhere if any(one != found.baseline for one in everywhere) else some
+    return max(some, key=found.order, default=None)
 
 
-def _pareto(found: Measurements) -> list[bytes]:
+def pareto(found: Measurements) -> list[bytes]:
     """The Pareto set over all contexts, best first by the first objective; empty with fewer than two objectives."""
     goals = aims(found.objectives)
     if len(goals) < 2:

@@ -10,7 +10,7 @@ from functools import cached_property
 from statistics import fmean, median
 from typing import Any
 
-from tunegym.tuning.answers.contexts import OverContexts, domain, domains_of, represented, trials_at
+from tunegym.tuning.answers.contexts import OverContexts, domain, domains_of, params_of, trials_at
 from tunegym.tuning.answers.intervals import SLACK, Estimate, Spread, combined, pooled
 from tunegym.tuning.answers.ranking import LARGEST
 from tunegym.tuning.answers.surface import MOST, Surface, scaled
@@ -39,7 +39,7 @@ class Samples:
         self._is_limited = any(objective.limit is not None for objective in self.objectives)
         self.confidence: float = head.get("confirm", {}).get("confidence", 0.95)
         self.values: dict[bytes, Mapping[str, Any]] = {}
-        self.contexts = {self.key(context): weight for context, weight in represented(head)}
+        self.contexts = {self.key(context): weight for context, weight in params_of(head).represented()}
         self._over = OverContexts.of(head)
         self.baseline = self.key(head["baseline"]) if head.get("baseline") else None
         last = max((trial.number for trial in trials if trial.phase == "search"), default=0)
@@ -86,15 +86,9 @@ class Samples:
     def upto(self, counts: Mapping[tuple[bytes, bytes], int]) -> Samples:
         """Only so many of each setting in each context."""
         found = copy(self)
-        for name in ("spread", "surface"):
-            found.__dict__.pop(name, None)
+        found.__dict__.pop("surface", None)
         found._cells = {cell: self._cells[cell][:count] for cell, count in counts.items() if cell in self._cells}
         return found
-
-    @cached_property
-    def spread(self) -> Spread:
-        """The spread of rewards, see ``pool``."""
-        return self.pool(None)
 
     def restrict(self, contexts: Iterable[bytes]) -> None:
         """Look at some contexts only; all count alike if one of them isn't represented."""
@@ -146,7 +140,7 @@ class Samples:
         for cell in self._cells if self._confirmed else ():
             found.setdefault(cell, []).extend(self.rewards(*cell))
         places = {cell: (self.values[cell[0]], self.values[cell[1]]) for cell, values in found.items() if values}
-        return Surface(self.head, [(place, found[cell]) for cell, place in places.items()], self.spread)
+        return Surface(self.head, [(place, found[cell]) for cell, place in places.items()], self.pool(None))
 
     @cached_property
     def _before(self) -> dict[tuple[bytes, bytes], list[float]]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from tunegym.core.errors import ActionError
 from tunegym.core.randomness import even_unit
-from tunegym.tuning.model.values import Action, Context, Scalar, native, spelled
+from tunegym.tuning.model.values import Action, Context, Scalar, exact_key, native, spelled
 
 
 @dataclass(frozen=True)
@@ -281,10 +281,10 @@ class EnvParam:
         return [(value, weight / total) for value, weight in zip(self.domain.values, weights, strict=True) if weight]
 
 
-MOST_REPRESENTED = 12
-POINTS = 6
-GOLDEN = 0.6180339887
-"""Settings are compared in at most so many contexts; where there are more, in a few points."""
+MOST_REPRESENTED, POINTS = 12, 6
+"""Settings are compared in at most so many contexts; ranges have so many points, with lists beside them fewer each."""
+STEP = 0.64
+"""Steps of its squares put the points so that in most strata of one parameter those of another differ."""
 
 
 @dataclass(frozen=True)
@@ -302,28 +302,43 @@ class EnvParams:
         """Whether a parameter is drawn for each step of an episode."""
         return any(param.every_step for param in self.params.values())
 
+    @property
+    def size(self) -> int | None:
+        """How many contexts can be drawn; None with a range."""
+        each = [param.candidates() for param in self.params.values()]
+        return math.prod(len(one or ()) for one in each) if all(each) else None
+
     def represented(self) -> tuple[tuple[dict[str, Scalar], float], ...]:
         """The contexts in which settings are compared, with weights that sum to 1: every one, or a few spread points.
 
-        All combinations where they are few and listed; else points of a low-discrepancy sequence through the draws.
+        All combinations of lists where they are few, each at the same points of the ranges; else a Latin hypercube of
+        the draws, in which every parameter takes its values as often as they are drawn.
         """
-        each = [param.candidates() for param in self.params.values()]
-        if all(each) and math.prod(len(one or ()) for one in each) <= MOST_REPRESENTED:
-            chosen = product(*(one or () for one in each))
-            return tuple(
-                ({name: value for name, (value, _) in zip(self.params, one, strict=True)}, math.prod(w for _, w in one))
-                for one in chosen
-            )
-        return tuple(
-            (
-                {
-                    name: param.from_unit(((at + 0.5) / POINTS + place * GOLDEN) % 1.0)
-                    for place, (name, param) in enumerate(self.params.items())
-                },
-                1.0 / POINTS,
-            )
-            for at in range(POINTS)
-        )
+        each = {name: param.candidates() for name, param in self.params.items()}
+        lists = {name: found for name, found in each.items() if found}
+        ranges = [name for name in each if name not in lists]
+        size = math.prod(map(len, lists.values()))
+        if size > MOST_REPRESENTED:
+            size, lists, ranges = MOST_REPRESENTED, {}, list(each)
+            groups = [({}, 1.0 / size)] * size
+        else:
+            groups = [
+                ({name: value for name, (value, _) in zip(lists, one, strict=True)}, math.prod(w for _, w in one))
+                for one in product(*lists.values())
+            ]
+        points = math.ceil(POINTS / size) if ranges else 1
+        found: dict[bytes, tuple[dict[str, Scalar], float]] = {}
+        for at, (values, weight) in enumerate(groups):
+            for point in range(points):
+                index, count = (point, points) if points > 1 else (at, size)
+                drawn = {
+                    name: self.params[name].from_unit(_stratum(index, place + bool(lists and points == 1), count))
+                    for place, name in enumerate(ranges)
+                }
+                context = {name: (values | drawn)[name] for name in self.params}
+                key = exact_key(context)
+                found[key] = context, weight / points + (found[key][1] if key in found else 0.0)
+        return tuple(found.values())
 
     def context(self, number: int) -> dict[str, Scalar]:
         """The context of trial ``number``, the same in any process and at any width."""
@@ -373,3 +388,9 @@ class ObsLeafDescriptor:
             raise ValueError(f"a discrete leaf needs n, an integer of at least 1, not {self.n!r}")
         elif self.dim != 1 or (self.low, self.high) != (-math.inf, math.inf):
             raise ValueError("a discrete leaf has an n, and neither dim nor bounds")
+
+
+def _stratum(at: int, place: int, count: int) -> float:
+    """Coordinate ``place`` of a point: the middle of one of ``count`` strata, each of which one point has."""
+    ranks = sorted(range(count), key=lambda one: one * place**2 * STEP % 1.0)
+    return (ranks.index(at) + 0.5) / count

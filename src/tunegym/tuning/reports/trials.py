@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,11 +13,10 @@ from tunegym.core.errors import ActionError, StoreError
 from tunegym.core.files import dump_toml, write_atomic
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.answer import Answer, Evidence, RewardMetric, Verdict, answer, reward_metric
+from tunegym.tuning.answers.answer import Answer, Evidence, RewardMetric, Verdict, answer, evidence_of, reward_metric
 from tunegym.tuning.answers.contexts import OverContexts, domain, domains_of, trials_at
 from tunegym.tuning.answers.importance import importance
-from tunegym.tuning.answers.intervals import Interval
-from tunegym.tuning.answers.ranking import Measurements, Setting, best_among, samples_of
+from tunegym.tuning.answers.ranking import Measurements, pareto, samples_of, winner
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommendation, recommend
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import Space, nested
@@ -114,24 +112,24 @@ class TrialResults(Results):
         return tuple(one.chosen for one in self.answer.per_context if one.chosen is not None)
 
     @cached_property
-    def pareto(self) -> tuple[Setting, ...]:
+    def pareto(self) -> tuple[Evidence, ...]:
         """With several objectives the settings of which none is better than another in every respect; else empty."""
-        return best_among(self.measurements).pareto
+        found, valued = self.measurements, len(self.answer.per_context) < 2
+        return tuple(evidence_of(found, action, valued=valued) for action in pareto(found))
 
     @property
     def _plain_job(self) -> Evidence | None:
         """The measurement of an experiment without knobs, which is no answer to anything."""
-        job = None if self.best or self.head.get("agent") is not None else best_among(self.measurements).overall
-        return None if job is None else _searched(job, valued=True)
+        job = None if self.best or self.head.get("agent") is not None else winner(self.measurements)
+        return None if job is None else evidence_of(self.measurements, job)
 
     @cached_property
     def _front(self) -> list[tuple[Evidence, bool]]:
         """The Pareto set, and whether each was confirmed: finalists, then the rest, as the search measured it."""
         found, rest = self.answer, {exact_key(one.action): one for one in self.pareto}
         known = [one for one in found.overall.finalists if rest.pop(exact_key(one.action), None)]
-        ranked = sorted(rest.values(), key=lambda one: -one.reward)
-        searched = [(_searched(one, len(found.per_context) < 2), False) for one in ranked]
-        return [(one, found.overall.confirmed) for one in known] + searched
+        ranked = sorted(rest, key=self.measurements.mean, reverse=True)
+        return [(one, found.overall.confirmed) for one in known] + [(rest[one], False) for one in ranked]
 
     @cached_property
     def judged(self) -> str | None:
@@ -368,14 +366,15 @@ class TrialResults(Results):
 
     def _choice(self, one: PolicyChoice, drawn: int, best: Evidence | None) -> dict[str, Any]:
         """The measurements of a policy's choice, beside the best in its context."""
-        setting = self.measurements.setting(one.action, one.context)
-        reward = setting.reward if setting.samples else None
+        found, key, context = self.measurements, exact_key(one.action), exact_key(one.context)
+        count = len(found.measured(key, context))
+        reward = found.mean(key, context) if count else None
         beside = None
         if best is not None and best.reward is not None:
             chosen = exact_key(best.action) == exact_key(one.action)
             known = {"action": dict(best.action), "reward": best.reward.mean, "samples": best.samples}
             beside = {**known, "chosen": chosen}
-        values = (drawn, len(setting.samples), setting.failed, reward, beside)
+        values = (drawn, count, found.failed(key, context), reward, beside)
         return dict(zip(_COUNTED, values, strict=True))
 
     # among other runs ---------------------------------------------------------------------------------
@@ -444,8 +443,9 @@ class TrialResults(Results):
 
         Where contexts vary, it is the best advantage within a context, over what is typical there in all ``peers``.
         """
-        pooled = [trial for one in peers if isinstance(one, TrialResults) for trial in one if trial.phase == "search"]
-        values = self.advantages(pooled)
+        domains = domains_of(self.head)
+        alike = [one for one in peers if isinstance(one, TrialResults) and domains_of(one.head) == domains]
+        values = self.advantages(trial for one in alike for trial in one if trial.phase == "search")
         rewards = {
             trial.number: trial.reward if values is None else values[trial.number]
             for trial in self
@@ -485,15 +485,6 @@ def reached(trial: Trial, metric: RewardMetric | None, goals: Mapping[str, str])
     if metric is not None and metric.name in goals and not metric.limited:
         what, value = with_goal(metric.name, goals), trial.metrics[metric.name]
     return f"{what} {number(value)} ({pairs(trial.action)}{context})"
-
-
-def _searched(setting: Setting, valued: bool) -> Evidence:
-    """A setting as the search measured it: without intervals, and not ``valued`` without means over contexts."""
-    means = {"": setting.reward, **setting.metrics()} if valued else {}
-    values = {name: Interval(mean, -math.inf, math.inf, len(setting.trials), 0.95) for name, mean in means.items()}
-    numbers, spread = tuple(trial.number for trial in setting.trials), setting.spread() if valued else {}
-    counts, reward = (len(setting.samples), setting.failed, numbers), values.pop("", None)
-    return Evidence(setting.action, None, reward, values, spread, *counts, setting.violation, False, None)
 
 
 def _rises(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tunegym.tuning.answers.answer import Answer, Evidence, Gain, Noise, Verdict
+from tunegym.tuning.answers.answer import Answer, Evidence, Gain, Noise, Verdict, between
 from tunegym.tuning.answers.intervals import Interval
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.trial import Trial
@@ -35,11 +35,7 @@ def better(gain: Gain | None, judged: str | None) -> str:
     if gain is None or not gain.on_baseline:
         return ""
     shown, unit = (gain.reward, "") if gain.percent is None or gain.metric != judged else (gain.percent, " %")
-    ends = bounds(shown)
-    if ends is None or ends[0] == ends[1]:
-        return f"{number(shown.mean, 2)}{unit}"
-    digits = 2 if number(ends[0], 2) != number(ends[1], 2) else 3
-    return f"{number(shown.mean, digits)}{unit} ({number(ends[0], digits)} to {number(ends[1], digits)}{unit})"
+    return f"{number(shown.mean, 2)}{unit}{between(shown, unit, 2, named=False)}"
 
 
 def cells(one: Evidence, metrics: Sequence[str], goals: Mapping[str, str], judged: str | None) -> dict[str, str]:
@@ -126,10 +122,9 @@ def _noise_text(noise: Noise | None) -> str:
         [] if noise.relative_spread is None else [f"one setting spreads by {number(100 * noise.relative_spread, 2)} %"]
     )
     if noise.drift is not None:
-        ends = bounds(noise.drift)
-        between = f" ({number(ends[0], 2)} to {number(ends[1], 2)} %)" if ends else ""
-        parts.append(f"from start to end it drifted by {number(noise.drift.mean, 2)} %{between}")
-    return "; ".join([*parts, *([noise.note] if noise.note else [])])
+        ends = between(noise.drift, " %", 2, named=False)
+        parts.append(f"from start to end it drifted by {number(noise.drift.mean, 2)} %{ends}")
+    return "; ".join(parts)
 
 
 def _chart(
