@@ -189,6 +189,16 @@ def test_settings_that_are_the_same_end_it_too() -> None:
     assert abs(xs([one for one in blocks[-1] if one[0]["x"] != 4])[0] - 4) == abs(nearest - 4)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_of_settings_that_are_equal_to_the_last_digit_the_nearest_to_the_baseline(seed: int) -> None:
+    bench = Bench(lambda x, _: 2.0 if x < 4 else 1.0, 0.0, seed, baseline={"x": 3}).search()
+    bench.confirm(10)
+    found = answer(bench.trials, bench.head, {}).overall
+    assert found.chosen is not None
+    assert found.chosen.action == {"x": 4}
+    assert "5 other settings did exactly as well in the search" in found.notes
+
+
 def test_a_finalist_that_fails_is_replaced() -> None:
     bench = Bench(linear, 0.05).search()
     best = xs(bench.plan(20).next_block())

@@ -138,23 +138,18 @@ class Answer:
 
 def evidence_of(found: Measurements, action: bytes, context: bytes | None = None, valued: bool = True) -> Evidence:
     """A setting as the search measured it: without intervals, and not ``valued`` without means over contexts."""
+
+    def unsure(mean: float) -> Interval:
+        return Estimate(mean, math.inf, 0, len(trials)).interval(0.95)
+
     trials = found.measured(action, context)
-    shown = trials if valued else []
-    whole = Measured(tuple(sample for trial in shown for sample in samples_of(trial)))
-    means = {name: _unsure(mean, len(shown)) for name, mean in whole.mean().items()} if shown else {}
-    return Evidence(
-        action=found.values[action],
-        context=None,
-        reward=_unsure(found.mean(action, context), len(shown)) if shown else None,
-        metrics=means,
-        spread=whole.spread() if len(whole.samples) > 1 else {},
-        samples=len(trials),
-        failed=found.failed(action, context),
-        trials=tuple(trial.number for trial in trials),
-        violation=found.violation(action, context) if trials else 0.0,
-        is_baseline=False,
-        gain=None,
-    )
+    whole = Measured(tuple(sample for trial in trials for sample in samples_of(trial)))
+    means = {name: unsure(mean) for name, mean in whole.mean().items()} if valued and trials else {}
+    reward = unsure(found.mean(action, context)) if valued and trials else None
+    spread = whole.spread() if valued and len(whole.samples) > 1 else {}
+    counts = len(trials), found.failed(action, context), tuple(trial.number for trial in trials)
+    excess = found.violation(action, context) if trials else 0.0
+    return Evidence(found.values[action], None, reward, means, spread, *counts, excess, False, None)
 
 
 def answer(
@@ -514,6 +509,8 @@ class _Judge:
         key = exact_key(chosen.action)
         if failed := chosen.failed + (self.samples.failed_before(key, context) if self.confirmed else 0):
             notes.append(f"{counted(failed, 'trial')} of these settings failed")
+        same = self._same(key, context) if self.confirmed else 0
+        notes += [f"{counted(same, 'other setting')} did exactly as well in the search"] if same else []
         if chosen.violation:
             closest = "no measured setting keeps the limits, and this one comes closest"
             notes.append(("it exceeds the limits" if chose else closest) + self._exceeded(chosen))
@@ -536,6 +533,14 @@ class _Judge:
             notes += self._about_choice(choice, chosen, shown, context)
         noise = self.noise() if context is None and not self._wanted else None
         return (*notes, noise.note) if noise is not None and noise.note else tuple(notes)
+
+    def _same(self, action: bytes, context: bytes | None) -> int:
+        """How many other settings are as good to the last digit, where a metric is deterministic."""
+        found, place = self._measurements.cells, context or next(iter(self.samples.contexts))
+        if (context is None and self._several) or self.samples.pool(None).variance > SLACK**2:
+            return 0
+        seen = {key: values_of(row.get(place, ()), None)[:1] for key, row in found.items()}
+        return sum(one == seen.get(action) for key, one in seen.items() if one and key != action)
 
     def _about_choice(
         self, choice: PolicyChoice, chosen: Evidence, shown: Sequence[Evidence], context: bytes | None
@@ -625,10 +630,6 @@ class _Judge:
         alone = one.gain.on_baseline or one.reward is None
         label = "" if metric else " reward"
         return f"{number(bounds.mean, 2)}{unit} {side}{label}{than}{between(bounds, unit, 2) if alone else ''}"
-
-
-def _unsure(mean: float, count: int) -> Interval:
-    return Interval(mean, -math.inf, math.inf, count, 0.95)
 
 
 def _level(one: Evidence) -> float:

@@ -233,9 +233,11 @@ def _ranked(before: Samples, actions: Iterable[bytes], place: bytes | None) -> l
     some = [action for action in actions if action != before.baseline]
     scores = before.scores(some, place)
 
-    def rank(action: bytes) -> tuple[bool, bool, tuple[float, float]]:
-        there = place is None or before.was_measured(action, place)
-        return not before.breaks(action, place), there, scores[action]
+    def rank(action: bytes) -> tuple[bool, bool, float, float, list[float]]:
+        there, (limits, gain) = place is None or before.was_measured(action, place), scores[action]
+        if before.baseline is not None:  # of equals the one that is nearest to it
+            gain = float(f"{gain:.4g}")
+        return not before.breaks(action, place), there, limits, gain, [-one for one in before.changes(action)]
 
     return sorted(some, key=rank, reverse=True)
 

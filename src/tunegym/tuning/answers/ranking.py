@@ -68,8 +68,6 @@ class Ranking:
     their effects may be added. ``contexts`` gives the context of each exact key, ``value`` the number that counts.
 
     Attributes:
-        contexts: in how many different contexts something was measured.
-        varies: whether there is anything but the empty context.
         recurs: whether contexts come often enough for each to have its own typical value.
     """
 
@@ -93,10 +91,9 @@ class Ranking:
                     self._values.setdefault(action, {})[context] = some
                     found.setdefault(context, []).extend(some)
         self._scales = {context: _Scale(some) for context, some in found.items()}
-        self.contexts = len(found)
-        self.varies = any(context != _NO_CONTEXT for context in found)
+        self._varies = any(context != _NO_CONTEXT for context in found)
         count = sum(len(some) for some in found.values())
-        self.recurs = count >= OFTEN * self.contexts or not self.varies
+        self.recurs = count >= OFTEN * len(found) or not self._varies
         self._overall = math.fsum(one for some in found.values() for one in some) / max(count, 1)
         self._effects: list[Callable[[Context], float]] = []
         if not self.recurs:
@@ -171,7 +168,7 @@ class Ranking:
             values = [value for found in met.values() for value in found]
             score = sum(self._advantage(context, found) for context, found in met.items()) / (len(values) + SHRINK)
             mean = fmean(values)
-        return Score(score if self.varies else mean, mean)
+        return Score(score if self._varies else mean, mean)
 
     def _shrunk(self, action: bytes, context: bytes) -> float:
         found = self._values[action].get(context, ())
