@@ -266,6 +266,34 @@ def test_a_context_that_only_the_search_met_has_the_answer_of_the_search() -> No
     assert whole.not_tested == "3 of 5 settings, 3 of 16 contexts"
 
 
+@pytest.mark.parametrize("baseline", [None, {"x": 5}])
+def test_where_nothing_works_in_one_context_the_others_have_an_answer(baseline: Any) -> None:
+    made = [*search({1: 1.0, 2: 2.0, 5: 3.0}, LOW)]
+    made += [((phase, x, None), HIGH) for phase in ("search", "confirm") for x in (1, 2, 5) for _ in range(2)]
+    made += [row for x, mean in ((1, 1.0), (2, 2.0), (5, 3.0)) for row in rows("confirm", x, mean, 4, LOW)]
+    found = overall(made, env_params=LOAD, baseline=baseline)
+    assert found.chosen is not None
+    assert found.chosen.action == {"x": 1}
+    assert found.sentence.startswith("Over 1 of 2 contexts, x=1")
+    assert ("67 % less than your settings" in found.sentence) == (baseline is not None)
+
+
+def test_a_share_of_values_of_both_signs_is_no_percentage() -> None:
+    """In either order of the contexts."""
+    for load in (LOW, HIGH), (HIGH, LOW):
+        head_of = {"load": {"values": [one["load"] for one in load]}}
+        made = []
+        for phase, count in (("search", 2), ("confirm", 6)):
+            for x, gain in ((5, 0.0), (1, 0.5)):
+                for context, level in zip((LOW, HIGH), (1.0, -10.0), strict=True):
+                    made += [((phase, x, (level - gain) * JITTER[at]), context) for at in range(count)]
+        found = overall(made, env_params=head_of, baseline={"x": 5})
+        assert found.chosen is not None
+        assert found.chosen.gain is not None
+        assert (found.chosen.action, found.chosen.gain.percent) == ({"x": 1}, None)
+        assert found.chosen.gain.reward.mean == pytest.approx(0.5, rel=0.05)
+
+
 def test_near_a_point_of_a_range() -> None:
     points = [5.0 + 10 * at for at in range(6)]
     made = [row for at in points for row in search({1: 1 + at, 2: 30.0}, {"size": at})]
@@ -279,6 +307,19 @@ def test_near_a_point_of_a_range() -> None:
     low, high = (answer_at({"size": size}, trials(made), given, {}) for size in (2.0, 58.0))
     assert [one.chosen.action["x"] for one in (low, high) if one.chosen] == [1, 2]
     assert "size=2.0 was never measured: this is the answer at size=5.0, the nearest" in low.notes
+    same = answer_at({"size": 5.000001}, trials(made), given, {})
+    assert "never" not in same.sentence
+    assert same.sentence.startswith("At size=5.0, x=1")
+
+
+def test_a_part_of_a_context_near_some_points_of_a_range() -> None:
+    given = head(env_params={**SIZE, **LOAD})
+    places = [context for context, _ in params_of(given).represented()]
+    made = [row for place in places for row in search({1: 1.0, 2: 2.0}, place)]
+    made += [row for place in places for x in (1, 2) for row in rows("confirm", x, float(x), 3, place)]
+    found = answer_at({"size": 11.0}, trials(made), given, {})
+    assert found.sentence.startswith("At size=11.0, over 2 contexts, x=1")
+    assert found.notes[0].endswith("this is the answer at size=10.0 load=low and at size=10.0 load=high, the nearest")
 
 
 # beside ---------------------------------------------------------------------------------------------------
@@ -351,6 +392,8 @@ def test_drift_and_a_busy_machine() -> None:
         return found.noise
 
     assert noise([1.0, 1.01, 0.99], [1.0]).note is None
+    assert noise([0.0, 0.0, 1.0], [0.0]).drift is None, "nothing is a share of 0"
+    assert noise([-0.1, 0.1, 0.2], [0.3]).drift is None
     assert "is the machine busy?" in noise([1.0, 1.5, 0.7], [1.0]).note
     assert "from the start to the end" in noise([1.0, 1.01, 0.99], [1.5]).note
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tunegym.tuning.answers.answer import RewardMetric, answer
+from tunegym.tuning.answers.contexts import params_of
 from tunegym.tuning.answers.finalists import CLEAR, TIED, USED, Confirmation, reserve
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable
 from tunegym.tuning.model.scenario import Confirm, Objective
@@ -187,6 +188,30 @@ def test_settings_that_are_the_same_end_it_too() -> None:
     assert sum(map(len, blocks)) < 30
     nearest = min(set(xs(blocks[0])) - {4}, key=lambda x: abs(x - 4))
     assert abs(xs([one for one in blocks[-1] if one[0]["x"] != 4])[0] - 4) == abs(nearest - 4)
+
+
+@pytest.mark.parametrize("baseline", [None, {"x": 0}])
+def test_most_settings_are_the_best(baseline: Any) -> None:
+    more = {} if baseline is None else {"baseline": baseline}
+    bench = Bench(lambda x, _: max(1.0, 3.0 - x), 0.0, **more)
+    for x in (*range(10), *range(2, 10)):
+        bench.measure(x, "search")
+    assert min(xs([one for one in bench.plan(10).next_block() if one[0] != baseline])) > 1
+
+
+def test_the_noise_check_has_no_advantage_at_a_point_of_a_range() -> None:
+    """Only its setting was ever measured at exactly that point."""
+    bench = Bench(
+        lambda x, load: 1 + x * (1 + float(load["load"])),
+        0.02,
+        env_params={"load": {"low": 0.0, "high": 1.0, "dtype": "float"}},
+    )
+    places = [context for context, _ in params_of(bench.head).represented()]
+    for _ in range(3):
+        bench.measure(9, "noise", places[0])
+    for _ in range(60):
+        bench.measure(bench.draw.randrange(10), "search", {"load": bench.draw.random()})
+    assert 9 not in {action["x"] for action, _ in bench.plan(60).next_block()}
 
 
 @pytest.mark.parametrize("seed", range(3))

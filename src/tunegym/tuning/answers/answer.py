@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tunegym.tuning.answers.contexts import OverContexts, distance, domain, domains_of, params_of
-from tunegym.tuning.answers.intervals import SLACK, Estimate, Interval, Spread, combined, relative_spread
+from tunegym.tuning.answers.intervals import SLACK, Estimate, Interval, Spread, combined, pooled, relative_spread
 from tunegym.tuning.answers.ranking import Measurements, pareto, samples_of, winner
 from tunegym.tuning.answers.samples import Samples, values_of
 from tunegym.tuning.model.scenario import Objective, aims
@@ -31,6 +31,8 @@ FEWEST = 2
 """Measurements without which nothing is recommended."""
 SHOWN = 5
 """How many settings of an unconfirmed search are shown."""
+SHORT = 1e-5
+"""Contexts that are less apart than this are the same: people see six digits of a float."""
 NOISY = 0.1
 """A relative spread above this is worth a note."""
 REPORT = 2
@@ -169,8 +171,9 @@ def answer(
     judge = _Judge(trials, head, declared, policy)
     places = list(judge.samples.contexts)
     per_context = tuple(judge.verdict(place) for place in places if len(places) > 1 and judge.is_known(place))
-    overall = judge.verdict(None)
-    return Answer(overall, per_context, head.get("baseline") or None, judge.noise(), _not_tested(trials, head))
+    return Answer(
+        judge.verdict(None), per_context, head.get("baseline") or None, judge.noise(), _not_tested(trials, head)
+    )
 
 
 def answer_at(
@@ -235,16 +238,20 @@ class _Judge:
             self._use_search()
         samples = self.samples
         known = {place: away(samples.values[place]) for place in samples.contexts if self.is_known(place)}
-        there = [place for place, gap in known.items() if gap == 0]
+        there = [place for place, gap in known.items() if gap < SHORT]
         if len(there) != 1 or not self._recurs:
             if met and not self.confirmed:
                 self._near = samples.narrow(wanted)
                 there = list(samples.contexts)
             elif not there:
-                near = min(known, key=lambda place: known[place], default=None)
-                where = None if near is None or known[near] == math.inf else near
-                found = self.verdict(where)
-                which = "over all contexts" if where is None else f"at {pairs(samples.values[where])}, the nearest"
+                least = min(known.values(), default=math.inf)
+                nearest = [place for place, gap in known.items() if gap < min(least + SHORT, math.inf)]
+                if len(nearest) > 1:
+                    samples.restrict(nearest)
+                    self._wanted = wanted
+                found = self.verdict(nearest[0] if len(nearest) == 1 else None)
+                places = " and ".join(f"at {pairs(samples.values[place])}" for place in nearest)
+                which = f"{places}, the nearest" if places else "over all contexts"
                 note = f"{pairs(wanted)} was never measured: this is the answer {which}"
                 text = f"{found.sentence} {_capital(note)}."
                 return replace(found, notes=(note, *found.notes), sentence=text)
@@ -260,8 +267,8 @@ class _Judge:
         usable = sum(len(samples_of(trial)) for trial in self.trials if trial.cached_from is None)
         ranked = self._ranked(context)
         if usable < FEWEST or not ranked:
-            why = f"{counted(len(self.trials), 'trial')} gave {counted(usable, 'measurement')}"
-            why = why if usable < FEWEST else "nothing was measured there"
+            gave = f"{counted(len(self.trials), 'trial')} gave {counted(usable, 'measurement')}"
+            why = gave if usable < FEWEST else "nothing was measured there"
             return Verdict(where, None, (), (), self.confirmed, (), f"Nothing can be recommended: {why}.")
         best, first = ranked[0], self._first(ranked[0], context)
         shown = [self._evidence(one, context, first if one == best else 0) for one in ranked]
@@ -283,10 +290,12 @@ class _Judge:
         return Verdict(where, chosen, tuple(shown), ties, self.confirmed, self._notes(chosen, shown, context), sentence)
 
     def _places(self, action: bytes, context: bytes | None) -> list[bytes]:
-        """The contexts in which a setting is judged."""
+        """The contexts in which a setting is judged: where it works."""
         if context is not None:
             return [context]
-        return list(self.samples.contexts) if self.confirmed else self.samples.places(action)
+        if not self.confirmed:
+            return self.samples.places(action)
+        return [one for one in self.samples.contexts if self.samples.rewards(action, one)] or [*self.samples.contexts]
 
     # the choice ---------------------------------------------------------------------------------------
 
@@ -304,10 +313,9 @@ class _Judge:
         ranked = sorted(some, key=lambda one: ranks[one], reverse=True)
         leading = [one for one in ranked if ranks[one][:2] == ranks[ranked[0]][:2]]
         if context is not None and len(samples.contexts) > 1:
-            # The winner there, unless the one over all is better for sure. Reported samples don't choose between them.
+            # Never worse, on all evidence, than the one over all; of equals that one.
             single = next(iter(self._ranked(None)), b"")
-            best = max([one for one in leading if one != single] or leading, key=lambda one: scores[one])
-            best = single if single in leading and samples.is_better(single, best, context) else best
+            best = max(leading, key=lambda one: (scores[one], one == single))
         else:
             best = samples.choose(leading, context)
         return [best, *(one for one in ranked if one != best)]
@@ -466,7 +474,7 @@ class _Judge:
         sign = 1.0 if self._goals[name] == "max" else -1.0
         weights = samples.weights([sign * gap.mean for gap in gaps], places)
         whole = math.fsum(map(operator.mul, weights, levels))
-        if not whole:
+        if min(levels) <= 0 <= max(levels):
             return None
         found = combined([(weight / whole, gap) for weight, gap in zip(weights, gaps, strict=True)])
         return replace(found, mean=1 + found.mean)
@@ -483,9 +491,9 @@ class _Judge:
         start, end = (values_of([t for t in some if (t.number > last) is late], name) for late in (False, True))
         spread = relative_spread(start) if len(start) > 1 else None
         drift, note = None, None
-        if spread is not None and end and (pooled := self.samples.pool(name)).relative:
-            drift = pooled.ratio(end, start).interval(self.samples.confidence).mapped(100.0, -100.0)
-        if spread is not None and spread > NOISY:
+        if spread is not None and end and (own := pooled([start, end])).relative:
+            drift = own.ratio(end, start).interval(self.samples.confidence).mapped(100.0, -100.0)
+        if spread is not None and NOISY < spread < math.inf:
             note = f"the same settings vary by {number(100 * spread, 2)} %: is the machine busy?"
         if drift is not None and not drift.low <= 0 <= drift.high:
             note = (
@@ -584,7 +592,7 @@ class _Judge:
             if (share := self._over.share) < 1 and met == many:
                 all_of = "in the worst of" if share < 1e-6 else f"over the worst {number(100 * share)} % of"
                 whole = many
-            all_of = f"{all_of} {whole}" if self._recurs else "over all"
+            all_of = f"{all_of} {whole}" if self._recurs or every else "over all"
             stand = " that stand for all" if self._recurs and not every and not self._wanted else ""
             where = f"{f'at {pairs(self._wanted)}, ' if self._wanted else ''}{all_of} contexts{stand}, "
         what, value = f"{where}{pairs(chosen.action)}", self._value_text(chosen)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tunegym.core.randomness import unit
-from tunegym.tuning.answers.contexts import OverContexts, domains_of
+from tunegym.tuning.answers.contexts import OverContexts, domains_of, params_of
 from tunegym.tuning.answers.intervals import SLACK, relative_spread
 from tunegym.tuning.answers.ranking import Measurements, pareto
 from tunegym.tuning.answers.samples import Samples
@@ -231,10 +231,11 @@ def _ranked(before: Samples, actions: Iterable[bytes], place: bytes | None) -> l
     What other contexts say of a setting may be wrong in this one.
     """
     some = [action for action in actions if action != before.baseline]
-    scores = before.scores(some, place)
+    scores, is_range = before.scores(some, place), params_of(before.head).size is None
 
     def rank(action: bytes) -> tuple[bool, bool, float, float, list[float]]:
-        there, (limits, gain) = place is None or before.was_measured(action, place), scores[action]
+        there = place is None or is_range or before.was_measured(action, place)
+        limits, gain = scores[action]
         if before.baseline is not None:  # of equals the one that is nearest to it
             gain = float(f"{gain:.4g}")
         return not before.breaks(action, place), there, limits, gain, [-one for one in before.changes(action)]

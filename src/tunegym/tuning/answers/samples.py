@@ -192,10 +192,11 @@ class Samples:
         return (action, context) in self._before
 
     def advantage(self, action: bytes, other: bytes, context: bytes | None) -> Estimate | None:
-        """How much better a setting is than another; None if one of them was not measured there."""
-        places = list(self.contexts) if context is None else [context]
+        """How much better a setting is than another, where any of them works; None if one was not measured there."""
+        places = [one for one in self.contexts if self.rewards(action, one) or self.rewards(other, one)]
+        places = [context] if context is not None else places
         pairs = [(self.rewards(action, place), self.rewards(other, place)) for place in places]
-        if not all(mine and theirs for mine, theirs in pairs):
+        if not pairs or not all(mine and theirs for mine, theirs in pairs):
             return None
         spreads = [self.pool(None, place) for place in places]
         parts = [one.difference(mine, theirs) for one, (mine, theirs) in zip(spreads, pairs, strict=True)]

@@ -65,7 +65,7 @@ class Surface:
         for rows in groups.values():
             values = np.log(np.abs(means[rows])) * np.sign(means[rows]) if self.relative else means[rows]
             found = values - self._typical([some[at][0][1] for at in rows], values)
-            advantage[rows] = np.maximum(found, np.quantile(found, CUT))
+            advantage[rows] = np.maximum(found, np.quantile(np.unique(found), CUT))
         self._scale = float(np.abs(advantage).mean()) or 1.0 if some else 1.0
         self._scales: dict[str, float] = {}
         for group, rows in groups.items():
@@ -127,11 +127,12 @@ class Surface:
         for at, (knob, mine, theirs) in enumerate(zip(domains, rows, self._columns, strict=True)):
             gaps = np.abs(mine[:, None] - theirs)
             if at < len(self._knobs):
-                actions = actions + np.where(gaps > 0, 1.0, 0.0) if _is_named(knob) else actions + gaps**2
+                has_order = isinstance(knob, Range) or all(type(value) in (int, float) for value in knob.values)
+                actions = actions + (gaps**2 if has_order else gaps > 0)
+            elif isinstance(knob, Range):
+                contexts = contexts + (gaps / NEAR) ** 2
             else:
-                contexts = contexts + (
-                    (gaps / NEAR) ** 2 if isinstance(knob, Range) else np.where(gaps > 0, np.inf, 0.0)
-                )
+                contexts = contexts + np.where(gaps > 0, np.inf, 0.0)
         same = elsewhere + (1 - elsewhere) * np.exp(-contexts / 2)
         return same * np.exp(-actions / (2 * length**2 * len(self._knobs)))
 
@@ -142,8 +143,3 @@ def scaled(knob: Knob, values: Sequence[Scalar]) -> np.ndarray:
         return np.array([knob.position(float(value)) for value in values])
     step = max(knob.size - 1, 1)
     return np.array([(knob.index(value) or 0) / step for value in values])
-
-
-def _is_named(knob: Knob) -> bool:
-    """Whether its values have no order."""
-    return not isinstance(knob, Range) and any(type(value) not in (int, float) for value in knob.values)

@@ -402,7 +402,7 @@ class TrialResults(Results):
             row["settings"] = "\n".join(pairs({name: one}) for name, one in best["action"].items())
             row["to best"] = "" if best["found_s"] is None else seconds(best["found_s"])
         row["total"] = seconds(self.journal.elapsed_s)
-        entry = {
+        return {
             "best": best,
             "per_context": self.facts["per_context"],
             "objectives": self.facts["objectives"],
@@ -412,8 +412,7 @@ class TrialResults(Results):
             "baseline": self.answer.baseline,
             "contexts": self._met(),
             "curve": self._curve(peers),
-        }
-        return entry, row
+        }, row
 
     def _met(self) -> list[str]:
         """The contexts in which something was measured, where they are drawn from lists."""

@@ -26,8 +26,7 @@ def interval_text(interval: Interval | None) -> str:
     """``4.748 ±0.12``: the mean, and half of the interval's width where it is known."""
     if interval is None:
         return ""
-    ends = bounds(interval)
-    return plus_minus(interval.mean, (ends[1] - ends[0]) / 2 if ends else None)
+    return plus_minus(interval.mean, (interval.high - interval.low) / 2 if interval.known else None)
 
 
 def better(gain: Gain | None, judged: str | None) -> str:

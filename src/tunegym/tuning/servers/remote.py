@@ -166,7 +166,9 @@ class RemoteHost(ABC):
             raise ServerFailure("nothing was asked of the server", lost=self._connection is None)
         match self._receive(self._deadline, self._too_late):
             case ["ok" | "raised" as kind, value, float(seconds)] if 0.0 <= seconds < math.inf and (
-                kind == "raised" or not count or _has_parts(value, count)
+                kind == "raised"
+                or not count
+                or (isinstance(value, list) and len(value) == count and isinstance(value[-1], dict))
             ):
                 if self._asked == "step":
                     self.seconds = seconds
@@ -210,10 +212,6 @@ class RemoteHost(ABC):
             self.seconds = time.monotonic() - self._asked_at
         self._disconnect(0.0)
         raise ServerFailure(reason, lost=True)
-
-
-def _has_parts(value: Any, count: int) -> bool:
-    return isinstance(value, list) and len(value) == count and isinstance(value[-1], dict)
 
 
 class TcpHost(RemoteHost):
