@@ -38,7 +38,6 @@ NOISY = 0.1
 REPORT = 2
 """The fewest blocks that are reported alone; with fewer, all blocks are."""
 REWARD = "reward"
-
 _FIRST_METRIC = (None, "identity", "negative")
 """Rewards that are the first metric, or minus it."""
 
@@ -227,8 +226,8 @@ class _Judge:
 
     def is_known(self, place: bytes) -> bool:
         """Whether anything but the baseline was measured in a context."""
-        some = (action for action in self.samples.settings(place) if action != self.samples.baseline)
-        return any(self.samples.rewards(action, place) for action in some)
+        found = self.samples
+        return any(found.rewards(one, place) for one in found.settings(place) if one != found.baseline)
 
     def at(self, wanted: Context) -> Verdict:
         """The answer in a context, or in all that have the values of a part of one."""
@@ -251,10 +250,9 @@ class _Judge:
                     self._wanted = wanted
                 found = self.verdict(nearest[0] if len(nearest) == 1 else None)
                 places = " and ".join(f"at {pairs(samples.values[place])}" for place in nearest)
-                which = f"{places}, the nearest" if places else "over all contexts"
-                note = f"{pairs(wanted)} was never measured: this is the answer {which}"
-                text = f"{found.sentence} {_capital(note)}."
-                return replace(found, notes=(note, *found.notes), sentence=text)
+                which = f"the answer {places}, the nearest" if places else "the answer over all contexts"
+                note = f"{pairs(wanted)} was never measured: this is {which}"
+                return replace(found, notes=(note, *found.notes), sentence=f"{found.sentence} {_capital(note)}.")
             else:
                 samples.restrict(there)
         self._wanted = wanted

@@ -54,8 +54,8 @@ class OverContexts:
         mode = head.get("over_contexts") or "mean"
         left_out = mode["cvar"] if isinstance(mode, Mapping) else float(mode == "worst")
         params = params_of(head)
-        every = params.size is not None and params.size <= MOST_REPRESENTED
-        weights = {exact_key(one): weight for one, weight in params.represented()} if every else {}
+        whole = params.represented() if (params.size or math.inf) <= MOST_REPRESENTED else ()
+        weights = {exact_key(one): weight for one, weight in whole}
         return cls(max(1.0 - left_out, 1e-9), weights, head.get("baseline"))
 
     def parts(self, shares: Sequence[float], advantages: Sequence[float]) -> list[float]:

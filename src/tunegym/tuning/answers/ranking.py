@@ -289,8 +289,8 @@ class Measurements:
 
     def failed(self, action: bytes, context: bytes | None = None) -> int:
         """How many trials of an action ran to an end without a measurement, over all contexts or in one."""
-        ends = [trial.status for some in self._cells(action, context).values() for trial in some]
-        return len(ends) - ends.count(Measured.status) - ends.count(Cancelled.status)
+        ends = (trial.status for some in self._cells(action, context).values() for trial in some)
+        return sum(end not in (Measured.status, Cancelled.status) for end in ends)
 
     def mean(self, action: bytes, context: bytes | None = None) -> float:
         """The mean reward of a measured action; over all, contexts weigh as often as they are drawn."""

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from tunegym.tuning.answers.contexts import domain, domains_of
-from tunegym.tuning.answers.intervals import Spread
+from tunegym.tuning.answers.intervals import SLACK, Spread
 from tunegym.tuning.model.space import Knob, Range
-from tunegym.tuning.model.values import Scalar
+from tunegym.tuning.model.values import Scalar, exact_key
 
 LENGTHS = (0.1, 0.15, 0.3)
 """The length scale as a share of the diagonal of the knobs' scales: the likeliest of these."""
@@ -71,6 +71,9 @@ class Surface:
         for group, rows in groups.items():
             total = float(np.abs(advantage[rows]).sum()) + SHARED * self._scale
             scales[rows] = self._scales[group] = total / (len(rows) + SHARED)
+        # An interpolation may be far off where values jump.
+        exact = some if spread.freedom and spread.variance <= SLACK**2 else ()
+        self._exact = {exact_key(*place): float(one) for (place, _), one in zip(exact, advantage, strict=False)}
         advantage /= scales
         kept = np.argsort(-advantage, kind="stable")[:MOST]
         self._columns = self._coordinates([some[at][0] for at in kept])
@@ -82,8 +85,7 @@ class Surface:
             usual = float(np.median(np.abs(means))) if spread.relative and not self.relative else 1.0
             known = np.minimum(spread.variance * (usual / scales[kept]) ** 2, total)
         signal = max(total - float(known.mean()), total / 10) if len(values) else 1.0
-        counts = np.array([len(some[at][1]) for at in kept])
-        noise = np.diag(known / signal / counts + 1e-8)
+        noise = np.diag(known / signal / np.array([len(some[at][1]) for at in kept]) + 1e-8)
         best = -np.inf
         for shape in self._shapes(len(groups)):
             lower = np.linalg.cholesky(self._covariance(self._columns, *shape) + noise)
@@ -110,7 +112,8 @@ class Surface:
         """The smoothed advantages; where they are ``relative``, to the context's typical reward."""
         covariance = self._covariance(self._coordinates(places), *self._shape)
         scales = (self._scales.get(self._group(context), self._scale) for _, context in places)
-        return [float(one) * scale for one, scale in zip(self._mean + covariance @ self._weights, scales, strict=True)]
+        smooth = (self._mean + covariance @ self._weights) * [*scales]
+        return [self._exact.get(exact_key(*place), float(one)) for place, one in zip(places, smooth, strict=True)]
 
     def _group(self, context: Mapping[str, Scalar]) -> str:
         """A context without its ranges."""

@@ -117,9 +117,8 @@ def answer_chart(
 def _noise_text(noise: Noise | None) -> str:
     if noise is None:
         return ""
-    parts = (
-        [] if noise.relative_spread is None else [f"one setting spreads by {number(100 * noise.relative_spread, 2)} %"]
-    )
+    spread = noise.relative_spread
+    parts = [] if spread is None else [f"one setting spreads by {number(100 * spread, 2)} %"]
     if noise.drift is not None:
         ends = between(noise.drift, " %", 2, named=False)
         parts.append(f"from start to end it drifted by {number(noise.drift.mean, 2)} %{ends}")
