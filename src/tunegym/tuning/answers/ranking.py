@@ -156,8 +156,8 @@ class Ranking:
         """
         met = self._values[action]
         if self.recurs:
-            drawn = {context: self._drawn[context] / self._drawn.total() for context in self._scales}
-            shares = self._over.weights or drawn  # as recorded, however trials ended, where it isn't declared
+            total = self._drawn.total()  # as recorded, however trials ended, where shares aren't declared
+            shares = self._over.weights or {context: self._drawn[context] / total for context in self._scales}
             advantages = [self._shrunk(action, context) for context in shares]
             parts = self._over.parts(list(shares.values()), advantages)
             score = math.fsum(map(operator.mul, parts, advantages))
