@@ -404,9 +404,9 @@ class StudyProposer:
             values = [one.value(metrics) for one in self._aims] or [feedback.value]
             exceeded = {one.metric: one.sign * (limit - metrics[one.metric]) for one, limit in self._limits}
             return states.COMPLETE, values, exceeded
-        if feedback.status == "cancelled":
-            return states.FAIL, None, {}
-        return states.PRUNED, None, {} if feedback.status == "pruned" else {UNMEASURED: math.inf}
+        told = self._name in LIMITED and feedback.status not in ("cancelled", "pruned")
+        state = states.FAIL if feedback.status == "cancelled" else states.PRUNED
+        return state, None, {UNMEASURED: math.inf} if told else {}
 
 
 class PooledProposer:
