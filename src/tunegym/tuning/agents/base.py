@@ -158,7 +158,7 @@ class BaseAgent(_Agent):
                     # What its lane saw before and after is not recorded.
                     after = trial.number + 1
                     shown = Observation(after, env.context(after), trial.metrics, trial.measured)
-                    self.update_policy(_feedback(trial, Observation(trial.number, trial.context), shown, done=False))
+                    self.update_policy(feedback_of(trial, Observation(trial.number, trial.context), shown, done=False))
         free = deque(range(env.slots))
         seen: dict[int, Observation] = {}
         ended, served = False, 0
@@ -187,15 +187,22 @@ class BaseAgent(_Agent):
                 ended, self.ended = True, f"the cache answered the last {served:,} trials"
             if learns:
                 done = ended or env.exhausted(lane) is not None
-                self.update_policy(_feedback(trial, seen[lane], env.observe(lane), done))
+                self.update_policy(feedback_of(trial, seen[lane], env.observe(lane), done))
             free.append(lane)
+
+    def starts_first(self, observation: Observation) -> bool:
+        """Whether the trial begins the search, and ``start_action`` asks for an allowed first action."""
+        if self.config.start_action != "first" or observation.number != self.env.first:
+            return False
+        return self.env.experiment.allows(self.first_action(), observation.context)
 
     def first_action(self) -> dict[str, Any]:
         """Every knob's first value."""
         return {name: knob.from_unit(0.0) for name, knob in self.env.space.knobs.items()}
 
 
-def _feedback(trial: Trial, before: Observation, after: Observation, done: bool) -> Feedback:
+def feedback_of(trial: Trial, before: Observation, after: Observation, done: bool) -> Feedback:
+    """A closed trial for an agent that acted on ``before`` and now sees ``after``."""
     return Feedback(
         trial_index=trial.number,
         value=trial.reward,
