@@ -31,7 +31,7 @@ def head(**more: Any) -> dict[str, Any]:
         "metrics": ["s"],
         "objectives": [{"metric": "s", "goal": "min"}],
         "goals": {"s": "min"},
-        "confirm": {"mode": "auto", "share": 0.3, "max_finalists": 8, "confidence": 0.95},
+        "confirm": {"mode": "auto", "share": 0.2},
         **more,
     }
 

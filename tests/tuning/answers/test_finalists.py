@@ -25,7 +25,7 @@ HEAD: dict[str, Any] = {
     "metrics": ["s"],
     "objectives": [{"metric": "s", "goal": "min"}],
     "goals": {"s": "min"},
-    "confirm": {"mode": "auto", "share": 0.3, "max_finalists": 8, "confidence": 0.95},
+    "confirm": {"mode": "auto", "share": 0.2},
 }
 LOAD = {"load": {"values": ["low", "high"], "weights": [0.75, 0.25]}}
 
@@ -89,8 +89,8 @@ def entered(plan: Confirmation, context: Context | None = None) -> set[Any]:
         (0.0, 100, 1, False, 1, 3),
         (0.0, 100, 4, True, 8, 16),
         (0.05, 100, 1, False, 6, 30),
-        (0.5, 100, 1, False, 30, 30),
-        (0.5, 12, 1, False, 3, 3),
+        (0.5, 100, 1, False, 20, 20),
+        (0.5, 12, 1, False, 2, 2),
         (0.5, 20_000, 2, True, 240, 240),
         (0.0, 20, 1, False, 1, 1),
         (0.5, 12, 12, False, 0, 0),
