@@ -193,6 +193,12 @@ class BaseAgent(_Agent):
                 self.update_policy(Feedback(trial, env.observe(lane), seen[lane], done))
             free.append(lane)
 
+    def starts_first(self, observation: Observation) -> bool:
+        """Whether the trial begins the search, and ``start_action`` asks for an allowed first action."""
+        if self.config.start_action != "first" or observation.number != self.env.first:
+            return False
+        return self.env.experiment.allows(self.first_action(), observation.context)
+
     def first_action(self) -> dict[str, Any]:
         """Every knob's first value."""
         return {name: knob.from_unit(0.0) for name, knob in self.env.space.knobs.items()}

@@ -41,7 +41,13 @@ class Bayes(BaseAgent):
     def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         experiment = env.experiment
-        self._search = Search(experiment.question, experiment.budget.agent_steps, self.seed, experiment.allows)
+        self._search = Search(
+            question=experiment.question,
+            budget=experiment.budget.agent_steps,
+            seed=self.seed,
+            allowed=experiment.allows,
+            drawn=self._drawn,
+        )
         self._in_flight: dict[int, tuple[Action, Context]] = {}
         self._fits: dict[int, Future[Theta]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tunegym-fit")
@@ -83,6 +89,11 @@ class Bayes(BaseAgent):
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown(cancel_futures=True)
+
+    def _drawn(self, context: Context, number: int) -> Action:
+        experiment = self.env.experiment
+        allowed = experiment.draw_allowed(context, self.seed, "bayes", number)
+        return allowed or experiment.space.draw(self.seed, "bayes", number)
 
     def _begin(self, size: int) -> Future[Theta]:
         if size not in self._fits:

@@ -31,7 +31,7 @@ RANDOM, NEIGHBOURS, LEADERS, SCREENED = 200, 40, 8, 100
 """Random candidates, candidates near each leader, leaders of each context, and candidates that are compared in full."""
 GROWTH = 1.15
 """Hyperparameters are fitted again when there are this many times as many trials."""
-ATTEMPTS = 20
+ATTEMPTS = 5
 """Draws for each random candidate that constraints may refuse."""
 BAD = 5.0
 """Added to the cost, on the model's scale, of a setting that will probably fail in another context."""
@@ -40,6 +40,8 @@ WEIGHTS = WEIGHTS / WEIGHTS.sum()
 NODES, WEIGHTS = NODES[WEIGHTS > 1e-7], WEIGHTS[WEIGHTS > 1e-7]
 
 Allowed = Callable[[Action, Context], bool]
+Drawn = Callable[[Context, int], Action]
+"""Whether the constraints allow a setting, and the random setting that belongs to a trial's number."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,15 @@ class Proposal:
 class Search:
     """Proposes settings, and learns from closed trials. ``budget`` is the number of trials of the search."""
 
-    def __init__(self, question: Question, budget: int | None, seed: int, allowed: Allowed) -> None:
+    def __init__(
+        self, question: Question, budget: int | None, seed: int, allowed: Allowed, drawn: Drawn
+    ) -> None:
         self.question = question
         self.observations = Observations(question)
         self._closed: list[Trial] = []
         self._budget = budget or NOMINAL
         self._first = max(6, min(20, self._budget // 8))
-        self._seed, self._allowed = seed, allowed
+        self._seed, self._allowed, self._drawn = seed, allowed, drawn
         self._points = self._all_points()
 
     def add(self, trial: Trial) -> None:
@@ -107,7 +111,7 @@ class Search:
             return Proposal(self.question.baseline, REPEAT if tried.knows_baseline else SEARCH)
         measured = observations.measured()
         if len(self._closed) < self._first or len(measured) < 4:
-            return Proposal(self._random_actions(context, 1, draw)[0])
+            return Proposal(self._drawn(context, number))
         again = tried.repeat()
         if again is not None:
             return Proposal(observations.actions[again], REPEAT)
@@ -116,7 +120,8 @@ class Search:
             return None
         surrogate = Surrogate(observations, fit(self.fit_size(len(self._closed))))
         candidates = _Candidates(surrogate, index, pending, exact=exact)
-        action = candidates.best(self._fresh(context, candidates.leaders[index], draw), draw)
+        fresh = self._fresh(context, candidates.leaders[index], draw) or [self._drawn(context, number)]
+        action = candidates.best(fresh, draw)
         known = observations.find(action)
         return Proposal(action, REPEAT if known in tried.worked and not exact else SEARCH)
 
@@ -150,28 +155,19 @@ class Search:
             for neighbour in self._neighbours(self.observations.actions[leader], draw)
             if self._allowed(neighbour, context)
         ]
-        return self._random_actions(context, RANDOM, draw) + near
+        return self._random_actions(context, draw) + near
 
-    def _random_actions(self, context: Context, count: int, draw: np.random.Generator) -> list[Action]:
-        """Return random settings that the constraints allow; a refused one if every draw was refused."""
+    def _random_actions(self, context: Context, draw: np.random.Generator) -> list[Action]:
+        """Return random settings that the constraints allow."""
         knobs = self.question.space.knobs
         actions: list[Action] = []
-        refused: Action = {}
-        for _ in range(ATTEMPTS * max(count, ATTEMPTS)):
-            units = draw.random(len(knobs))
+        for units in draw.random((ATTEMPTS * RANDOM, len(knobs))):
             action = {name: knob.from_unit(unit) for (name, knob), unit in zip(knobs.items(), units, strict=True)}
             if self._allowed(action, context):
                 actions.append(action)
-            else:
-                refused = action
-            if len(actions) == count:
+            if len(actions) == RANDOM:
                 break
-        return actions or [self._allowed_point(context) or refused]
-
-    def _allowed_point(self, context: Context) -> Action | None:
-        """Return a setting that was allowed before."""
-        known = (action for action in self.observations.actions if self._allowed(action, context))
-        return next(known, None)
+        return actions
 
     def _neighbours(self, action: Action, draw: np.random.Generator) -> list[Action]:
         """Return settings that differ in one knob, or two, half of the time by a small step."""
