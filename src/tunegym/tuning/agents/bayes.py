@@ -42,7 +42,7 @@ class Bayes(BaseAgent):
         super().__init__(env, config, seed)
         experiment = env.experiment
         self._search = Search(
-            question=experiment.question,
+            question=Question.of(experiment),
             budget=experiment.budget.agent_steps,
             seed=self.seed,
             allowed=experiment.allows,

@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from tunegym.tuning.inference.coordinates import ContextIndex, Coordinates, Floats, Indices
-from tunegym.tuning.model.scenario import Judged
-from tunegym.tuning.model.scenario import Objective, OverContexts, aims
+from tunegym.tuning.model.head import Head
+from tunegym.tuning.model.scenario import Experiment, Judged, Objective, OverContexts, aims
 from tunegym.tuning.model.space import EnvParams, Space
 from tunegym.tuning.model.trial import CONFIRM, FAILURES, Infeasible, Pruned, Trial
 from tunegym.tuning.model.values import Action, exact_key
@@ -34,6 +34,30 @@ class Question:
     objectives: tuple[Objective, ...] = ()
     baseline: Action | None = None
     over_contexts: OverContexts = "mean"
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> Question:
+        """Return what an experiment asks."""
+        return cls(
+            space=experiment.space,
+            params=experiment.env_params,
+            judged=experiment.judged,
+            objectives=experiment.objectives,
+            baseline=experiment.baseline,
+            over_contexts=experiment.over_contexts,
+        )
+
+    @classmethod
+    def of_head(cls, head: Head) -> Question:
+        """Return what the experiment asked that a journal belongs to."""
+        return cls(
+            space=head.space,
+            params=head.params,
+            judged=head.judged,
+            objectives=head.objectives,
+            baseline=head.baseline,
+            over_contexts=head.over_contexts,
+        )
 
     @cached_property
     def coordinates(self) -> Coordinates:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tunegym.tuning.envs.trials.engine import TrialEngine
 from tunegym.tuning.inference.confirmation import Confirmation, reserve
+from tunegym.tuning.inference.observations import Question
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import BASELINE, CONFIRM, REPEAT, SEARCH, Trial
 from tunegym.tuning.model.values import Action, Context, exact_key
@@ -43,7 +44,7 @@ def baseline_trials(experiment: Experiment) -> list[tuple[Action, Context]]:
 
 def confirming_trials(experiment: Experiment, budget: int) -> int:
     """How many trials of a budget the rounds get."""
-    return reserve(experiment.question, budget, experiment.confirm.share) if experiment.confirms else 0
+    return reserve(Question.of(experiment), budget, experiment.confirm.share) if experiment.confirms else 0
 
 
 class Phases:
@@ -52,6 +53,7 @@ class Phases:
     def __init__(self, engine: TrialEngine, store: JournalStore) -> None:
         self._engine, self._store = engine, store
         self._experiment = engine.experiment
+        self._question = Question.of(engine.experiment)
         self._trials: list[Trial] = []
         after = store.past.after_search
         self._over = after is not None and after.agent_steps == self._steps
@@ -128,9 +130,9 @@ class Phases:
         self._engine.budget.kept, self._engine.budget.kept_share = 0, 0.0
         if allowance <= 0:
             return None
-        own = [] if policy is None else policy.actions(experiment.question.contexts)
+        own = [] if policy is None else policy.actions(self._question.contexts)
         plan = Confirmation(
-            question=experiment.question,
+            question=self._question,
             trials=self._trials,
             allowance=allowance,
             seed=experiment.env_params.seed,
