@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tunegym.tuning.answers.contexts import OverContexts, distance, domain, domains_of, params_of
+from tunegym.tuning.answers.contexts import OverContexts, distance, domains_of
 from tunegym.tuning.answers.intervals import SLACK, Estimate, Interval, Spread, combined, pooled, relative_spread
 from tunegym.tuning.answers.ranking import Measurements, pareto, samples_of, winner
 from tunegym.tuning.answers.samples import Samples, values_of
-from tunegym.tuning.model.scenario import Objective, aims
+from tunegym.tuning.model.head import Head
+from tunegym.tuning.model.scenario import aims
 from tunegym.tuning.model.space import MOST_REPRESENTED, Range
 from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.model.values import Action, Context, counted, exact_key, number, pairs
@@ -38,31 +39,6 @@ NOISY = 0.1
 REPORT = 2
 """The fewest blocks that are reported alone; with fewer, all blocks are."""
 REWARD = "reward"
-_FIRST_METRIC = (None, "identity", "negative")
-"""Rewards that are the first metric, or minus it."""
-
-
-@dataclass(frozen=True)
-class RewardMetric:
-    """The metric that a reward is, or minus which it is; with ``limited`` only while every limit is kept."""
-
-    name: str
-    limited: bool
-
-
-def reward_metric(
-    metrics: Sequence[str], objectives: Sequence[Objective], declared: Mapping[str, Any]
-) -> RewardMetric | None:
-    """Which metric the reward is; None where it is computed from several.
-
-    ``metrics`` are those that the agent sees, ``declared`` is the experiment in the scenario.
-    """
-    name = declared.get("agent_reward_function")
-    if name is None and objectives:
-        goals = aims(objectives)
-        limited = any(objective.limit is not None for objective in objectives)
-        return RewardMetric(goals[0].metric, limited) if len(goals) == 1 else None
-    return RewardMetric(metrics[0], limited=False) if metrics and name in _FIRST_METRIC else None
 
 
 @dataclass(frozen=True)
@@ -155,8 +131,7 @@ def evidence_of(found: Measurements, action: bytes, context: bytes | None = None
 
 def answer(
     trials: Sequence[Trial],
-    head: Mapping[str, Any],
-    declared: Mapping[str, Any],
+    head: Head,
     policy: PolicyTable | None = None,
 ) -> Answer:
     """What an experiment found.
@@ -164,26 +139,22 @@ def answer(
     Args:
         trials: every closed trial.
         head: the journal's first record.
-        declared: the experiment in the scenario.
         policy: of the agent, if it has one; its choices were finalists.
     """
-    judge = _Judge(trials, head, declared, policy)
+    judge = _Judge(trials, head, policy)
     places = list(judge.samples.contexts)
     per_context = tuple(judge.verdict(place) for place in places if len(places) > 1 and judge.is_known(place))
-    return Answer(
-        judge.verdict(None), per_context, head.get("baseline") or None, judge.noise(), _not_tested(trials, head)
-    )
+    return Answer(judge.verdict(None), per_context, head.baseline, judge.noise(), _not_tested(trials, head))
 
 
 def answer_at(
     context: Context,
     trials: Sequence[Trial],
-    head: Mapping[str, Any],
-    declared: Mapping[str, Any],
+    head: Head,
     policy: PolicyTable | None = None,
 ) -> Verdict:
     """The answer in a context, wholly or in part given; of one that was never measured, from its neighbours."""
-    judge = _Judge(trials, head, declared, policy)
+    judge = _Judge(trials, head, policy)
     return judge.at(context) if context else judge.verdict(None)
 
 
@@ -193,8 +164,7 @@ class _Judge:
     def __init__(
         self,
         trials: Sequence[Trial],
-        head: Mapping[str, Any],
-        declared: Mapping[str, Any],
+        head: Head,
         policy: PolicyTable | None,
     ) -> None:
         self.trials, self._policy, self._domains = trials, policy, domains_of(head)
@@ -209,13 +179,13 @@ class _Judge:
             self._use_search()
         self._wanted: Context = {}
         self._near: str | None = None
-        self._goals: Mapping[str, str] = head.get("goals", {})
-        judged = reward_metric(head.get("metrics", []), objectives, declared)
-        seen = head.get("metrics", [])
+        self._goals: Mapping[str, str] = head.goals
         # A reward of several metrics may rise where each of them gets worse.
-        first = seen[:1] if len(seen) == 1 or declared.get("agent_reward_function") == "inverse" else []
-        self._judged = next((name for name in ([judged.name] if judged else first) if name in self._goals), None)
-        self._is_reward = judged is not None and not judged.limited
+        first = head.metrics[0] if len(head.metrics) == 1 else None
+        judged = head.judged.metric or first
+        self._judged = judged if judged in self._goals else None
+        limited = any(objective.limit is not None for objective in objectives)
+        self._is_reward = head.judged.metric is not None and not limited and head.reward != "inverse"
         self._spreads: dict[tuple[str | None, bytes | None], Spread] = {}
 
     def _use_search(self) -> None:
@@ -506,7 +476,8 @@ class _Judge:
         choice = self._choice(context)
         chose = choice is not None and exact_key(choice.action) == exact_key(chosen.action)
         if not self.confirmed:
-            off = (self.samples.head.get("confirm") or {"mode": "off"}).get("mode") == "off"
+            confirm = self.samples.head.confirm
+            off = confirm is None or confirm.mode == "off"
             why = "confirm is off" if off else "the run has not come to that, or has too few trials for it"
             why = "other contexts were" if self._elsewhere else why
             notes.append(f"not confirmed ({why}): the best value of a search flatters itself")
@@ -584,7 +555,7 @@ class _Judge:
             where = f"at {pairs(self.samples.values[context])}, "
         elif self._several:
             met, many = len(self._places(exact_key(chosen.action), None)), len(self.samples.contexts)
-            every = params_of(self.samples.head).size
+            every = self.samples.head.params.size
             whole = many if self._wanted else every or many
             all_of = f"over {met} of" if met < whole else "over" if self._wanted or not every else "over all"
             if (share := self._over.share) < 1 and met == many:
@@ -658,11 +629,11 @@ def _capital(text: str) -> str:
     return text if "=" in text.split(" ")[0] else text[:1].upper() + text[1:]
 
 
-def _not_tested(trials: Sequence[Trial], head: Mapping[str, Any]) -> str:
+def _not_tested(trials: Sequence[Trial], head: Head) -> str:
     """``7 of 240 settings``; of ranges how many values were tried."""
     sizes = [
         int(one.high - one.low) + 1 if isinstance(one, Range) and not one.step and one.dtype == "int" else one.size
-        for one in map(domain, head.get("knobs", {}).values())
+        for one in head.space.knobs.values()
     ]
     tried = len({exact_key(trial.action) for trial in trials if trial.measured})
     parts: list[str] = []
@@ -671,7 +642,7 @@ def _not_tested(trials: Sequence[Trial], head: Mapping[str, Any]) -> str:
     elif tried < (size := math.prod(one or 1 for one in sizes)):
         parts.append(f"{number(size - tried)} of {counted(size, 'setting')}")
     ranges = [name for name, knob in domains_of(head).items() if isinstance(knob, Range)]
-    every, met = params_of(head).size, len({exact_key(trial.context) for trial in trials if trial.measured})
+    every, met = head.params.size, len({exact_key(trial.context) for trial in trials if trial.measured})
     parts += [f"{number(every - met)} of {number(every)} contexts"] if every and met < every else []
     parts += [f"values of {name} between the measured ones" for name in ranges]
     return ", ".join(parts)

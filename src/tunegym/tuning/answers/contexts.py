@@ -9,7 +9,8 @@ from typing import Any
 
 from tunegym.core.errors import ConfigError, Problem
 from tunegym.core.text import closest, did_you_mean
-from tunegym.tuning.model.space import MOST_REPRESENTED, Choice, EnvParam, EnvParams, Knob, Range
+from tunegym.tuning.model.head import Head
+from tunegym.tuning.model.space import MOST_REPRESENTED, Knob, Range
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, Scalar, exact_key, native, spelled, spelled_pairs
 
@@ -19,22 +20,9 @@ NEAR_LEAST = 10
 """Of a range's draws the nearest quarter is near, and at least this many measured ones."""
 
 
-def domain(spec: Mapping[str, Any]) -> Knob:
-    """A knob or env_param as the journal's head describes it."""
-    if "values" in spec:
-        return Choice(tuple(spec["values"]))
-    return Range(spec["low"], spec["high"], spec["dtype"], spec.get("log", False), spec.get("step"))
-
-
-def domains_of(head: Mapping[str, Any] | None) -> dict[str, Knob]:
+def domains_of(head: Head) -> dict[str, Knob]:
     """The values that the environment draws from, by env_param."""
-    return {name: domain(spec) for name, spec in (head or {}).get("env_params", {}).items()}
-
-
-def params_of(head: Mapping[str, Any]) -> EnvParams:
-    """The env_params as the journal's head describes them."""
-    specs = head.get("env_params", {})
-    return EnvParams({name: EnvParam(domain(spec), spec.get("weights")) for name, spec in specs.items()})
+    return {name: spec.domain for name, spec in head.env_params.items()}
 
 
 @dataclass(frozen=True)
@@ -49,14 +37,14 @@ class OverContexts:
     baseline: Action | None = None  # an advantage is over this setting; else over what is typical in the context
 
     @classmethod
-    def of(cls, head: Mapping[str, Any]) -> OverContexts:
+    def of(cls, head: Head) -> OverContexts:
         """As the journal's head says."""
-        mode = head.get("over_contexts") or "mean"
+        mode = head.over_contexts
         left_out = mode["cvar"] if isinstance(mode, Mapping) else float(mode == "worst")
-        params = params_of(head)
+        params = head.params
         whole = params.represented() if (params.size or math.inf) <= MOST_REPRESENTED else ()
         weights = {exact_key(one): weight for one, weight in whole}
-        return cls(max(1.0 - left_out, 1e-9), weights, head.get("baseline"))
+        return cls(max(1.0 - left_out, 1e-9), weights, head.baseline)
 
     def parts(self, shares: Sequence[float], advantages: Sequence[float]) -> list[float]:
         """How much each context counts, in sum 1: as often as it is drawn, of the worst ones only if asked."""
@@ -68,7 +56,7 @@ class OverContexts:
         return [part / total for part in found]
 
 
-def checked_context(context: Mapping[str, Any], head: Mapping[str, Any]) -> dict[str, Scalar]:
+def checked_context(context: Mapping[str, Any], head: Head) -> dict[str, Scalar]:
     """``context`` in the run's own order and types.
 
     Raises:
@@ -84,7 +72,7 @@ def checked_context(context: Mapping[str, Any], head: Mapping[str, Any]) -> dict
         try:
             found[name] = domains[name].accept(native(value))
         except KeyError:
-            hint = _hint(name, domains, head["knobs"])
+            hint = _hint(name, domains, head.knobs)
             problems.append(Problem(name, "there is no such env_param", spelled(value), ", ".join(domains), hint))
         except ValueError:
             what, hint = _outside(name, value, domains[name])

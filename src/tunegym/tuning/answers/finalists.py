@@ -13,20 +13,20 @@ Everything follows from the journal: the k-th confirmation trial of a setting in
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from tunegym.core.randomness import unit
-from tunegym.tuning.answers.contexts import OverContexts, domains_of, params_of
+from tunegym.tuning.answers.contexts import OverContexts, domains_of
 from tunegym.tuning.answers.intervals import SLACK, relative_spread
 from tunegym.tuning.answers.ranking import Measurements, pareto
 from tunegym.tuning.answers.samples import Samples
 from tunegym.tuning.answers.surface import MOST
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context
 
 if TYPE_CHECKING:
-    from tunegym.tuning.answers.answer import RewardMetric
     from tunegym.tuning.answers.recommendation import PolicyTable
     from tunegym.tuning.model.scenario import Confirm
 
@@ -56,7 +56,7 @@ def reserve(
     confirm: Confirm,
     contexts: int,
     baseline: bool,
-    metric: RewardMetric | None,
+    metric: str | None,
 ) -> int:
     """How many of ``budget`` trials to keep for the confirmation; 0 if it can't measure even one setting everywhere.
 
@@ -71,7 +71,7 @@ def reserve(
     share = confirm.share
     each = 2 if baseline else 1
     most, block = int(share * budget), contexts * each
-    values = [trial.metrics[metric.name] if metric else trial.reward for trial in noise if trial.measured]
+    values = [trial.metrics[metric] if metric else trial.reward for trial in noise if trial.measured]
     spread = relative_spread(values) if len(values) > 1 else math.inf
     room = block + (contexts if contexts > 1 else 0)  # each context may have its own winner
     wanted = max(room, min(AGREE * room, math.ceil(SMALL * budget)))
@@ -99,7 +99,7 @@ class Confirmation:
 
     def __init__(
         self,
-        head: Mapping[str, Any],
+        head: Head,
         trials: Sequence[Trial],
         reserve: int,
         seed: int,
@@ -130,7 +130,7 @@ class Confirmation:
         if spread.freedom and spread.variance <= SLACK**2:
             return 1
         each = self._reserve / len(before.contexts)
-        size = before.head.get("confirm", {}).get("max_finalists", 8)
+        size = before.head.confirm.max_finalists if before.head.confirm is not None else 8
         while size > 1 and _race_cost(size, before.baseline is not None, _rung(len(before.contexts))) > RACE * each:
             size -= 1
         return size
@@ -231,7 +231,7 @@ def _ranked(before: Samples, actions: Iterable[bytes], place: bytes | None) -> l
     What other contexts say of a setting may be wrong in this one.
     """
     some = [action for action in actions if action != before.baseline]
-    scores, is_range = before.scores(some, place), params_of(before.head).size is None
+    scores, is_range = before.scores(some, place), before.head.params.size is None
 
     def rank(action: bytes) -> tuple[bool, bool, float, float, list[float]]:
         there = place is None or is_range or before.was_measured(action, place)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.answers.answer import Verdict, answer_at, reward_metric
+from tunegym.tuning.answers.answer import Verdict, answer_at
 from tunegym.tuning.answers.contexts import checked_context, distance, domains_of
-from tunegym.tuning.model.scenario import Objective
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.space import Knob
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import Action, Context, exact_key, pairs
@@ -75,8 +75,7 @@ class PolicyTable:
 def recommend(
     name: str,
     trials: Sequence[Trial],
-    head: Mapping[str, Any],
-    declared: Mapping[str, Any],
+    head: Head,
     policy: PolicyTable | str | None,
     context: Mapping[str, Any],
 ) -> Recommendation:
@@ -86,7 +85,6 @@ def recommend(
         name: the experiment.
         trials: in the order of closing.
         head: the journal's first record.
-        declared: the experiment in the scenario.
         policy: the agent's saved policy; a text that says why it can't be used; None if there is none.
         context: values by env_param.
 
@@ -94,9 +92,9 @@ def recommend(
         ConfigError: the run could not have drawn the context.
         StoreError: next to nothing was measured.
     """
-    wanted, domains = checked_context(context, head) if head else {}, domains_of(head)
+    wanted, domains = checked_context(context, head), domains_of(head)
     table = policy if isinstance(policy, PolicyTable) else None
-    verdict = answer_at(wanted, trials, head, declared, table)
+    verdict = answer_at(wanted, trials, head, table)
     found = verdict.chosen
     if found is None:
         hint = "see why with: tunegym status, or the reasons in journal.jsonl"
@@ -111,9 +109,8 @@ def recommend(
     if table is not None and not missing and choice is None:
         notes.append(f"the policy was never asked at {pairs(wanted)}")
     chose = choice is not None and exact_key(choice.action) == exact_key(found.action)
-    objectives = [Objective(**document) for document in head.get("objectives", ())]
-    metric = reward_metric(head.get("metrics", []), objectives, declared)
-    names = [one.metric for one in objectives] or ([metric.name] if metric else declared.get("agent_metrics", []))
+    judged = head.judged.metric
+    names = [one.metric for one in head.objectives] or ([judged] if judged else head.metrics)
     means = {one: interval.mean for one, interval in found.metrics.items()}
     return Recommendation(
         action=found.action,
@@ -121,7 +118,7 @@ def recommend(
         source=FROM_POLICY if chose else FROM_TRIALS,
         measured=found.samples,
         mean={one: means[one] for one in names if one in means},
-        goals={one: goal for one, goal in head.get("goals", {}).items() if one in names},
+        goals={one: goal for one, goal in head.goals.items() if one in names},
         spread={one: found.spread[one] for one in names if one in found.spread},
         violation=found.violation,
         note="; ".join(notes) or None,

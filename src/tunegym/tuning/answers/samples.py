@@ -10,11 +10,12 @@ from functools import cached_property
 from statistics import fmean, median
 from typing import Any
 
-from tunegym.tuning.answers.contexts import OverContexts, domain, domains_of, params_of, trials_at
+from tunegym.tuning.answers.contexts import OverContexts, domains_of, trials_at
 from tunegym.tuning.answers.intervals import SLACK, Estimate, Spread, combined, pooled
 from tunegym.tuning.answers.ranking import LARGEST
 from tunegym.tuning.answers.surface import MOST, Surface, scaled
-from tunegym.tuning.model.scenario import Objective, violation
+from tunegym.tuning.model.head import Head
+from tunegym.tuning.model.scenario import violation
 from tunegym.tuning.model.trial import Cancelled, Trial
 from tunegym.tuning.model.values import Context, exact_key
 
@@ -33,15 +34,15 @@ class Samples:
         values: the action or context of a key.
     """
 
-    def __init__(self, head: Mapping[str, Any], trials: Sequence[Trial], confirmed: bool = True) -> None:
+    def __init__(self, head: Head, trials: Sequence[Trial], confirmed: bool = True) -> None:
         self.head, self._confirmed = head, confirmed
-        self.objectives = [Objective(**document) for document in head.get("objectives", ())]
+        self.objectives = head.objectives
         self._is_limited = any(objective.limit is not None for objective in self.objectives)
-        self.confidence: float = head.get("confirm", {}).get("confidence", 0.95)
+        self.confidence = 0.95 if head.confirm is None else head.confirm.confidence
         self.values: dict[bytes, Mapping[str, Any]] = {}
-        self.contexts = {self.key(context): weight for context, weight in params_of(head).represented()}
+        self.contexts = {self.key(context): weight for context, weight in head.params.represented()}
         self._over = OverContexts.of(head)
-        self.baseline = self.key(head["baseline"]) if head.get("baseline") else None
+        self.baseline = self.key(head.baseline) if head.baseline else None
         last = max((trial.number for trial in trials if trial.phase == "search"), default=0)
         self.earlier = [trial for trial in trials if trial.phase != "confirm"]
         self._typical: dict[tuple[bytes, str | None], float] = {}
@@ -263,8 +264,7 @@ class Samples:
         one, two = self.values[action], self.values[self.baseline]
         changed = [name for name in one if exact_key({"": one[name]}) != exact_key({"": two.get(name)})]
         return len(changed), math.fsum(
-            abs(operator.sub(*scaled(domain(self.head["knobs"][name]), (one[name], two[name])).tolist()))
-            for name in changed
+            abs(operator.sub(*scaled(self.head.space.knobs[name], (one[name], two[name])).tolist())) for name in changed
         )
 
     def choose(self, actions: Iterable[bytes], context: bytes | None) -> bytes:

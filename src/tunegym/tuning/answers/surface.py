@@ -12,12 +12,12 @@ It ranks candidates, and settings that fresh samples can't tell apart. What is r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from tunegym.tuning.answers.contexts import domain, domains_of
+from tunegym.tuning.answers.contexts import domains_of
 from tunegym.tuning.answers.intervals import SLACK, Spread
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.space import Knob, Range
 from tunegym.tuning.model.values import Scalar, exact_key
 
@@ -49,10 +49,8 @@ class Surface:
         spread: of one setting's rewards.
     """
 
-    def __init__(
-        self, head: Mapping[str, Any], samples: Iterable[tuple[Place, Sequence[float]]], spread: Spread
-    ) -> None:
-        self._knobs = {name: domain(spec) for name, spec in head["knobs"].items()}
+    def __init__(self, head: Head, samples: Iterable[tuple[Place, Sequence[float]]], spread: Spread) -> None:
+        self._knobs = head.space.knobs
         self._params = domains_of(head)
         some = list(samples)
         means = np.array([np.mean(values) for _, values in some])

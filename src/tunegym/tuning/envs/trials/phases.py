@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tunegym.core.randomness import unit
-from tunegym.tuning.answers.answer import reward_metric
 from tunegym.tuning.answers.finalists import Confirmation, reserve
 from tunegym.tuning.envs.trials.engine import TrialEngine
 from tunegym.tuning.model.scenario import Confirm, Experiment
@@ -85,14 +84,13 @@ def check_actions(experiment: Experiment, context: Context, seed: int) -> Iterat
 class Phases:
     """Measures before and after the agent's search. One for each session of an experiment with knobs."""
 
-    def __init__(self, engine: TrialEngine, store: JournalStore, head: Mapping[str, Any]) -> None:
+    def __init__(self, engine: TrialEngine, store: JournalStore) -> None:
         self._engine = engine
         self._store = store
-        self._head = head
-        confirm = Confirm(**head["confirm"]) if head.get("confirm") else Confirm("off")
-        self._experiment = replace(engine.experiment, confirm=confirm)
+        self._head = store.head
+        self._experiment = engine.experiment
         after = store.past.after_search
-        self._over = after is not None and after.get("agent_steps") == self._steps
+        self._over = after is not None and after.agent_steps == self._steps
         self._trials: list[Trial] = []
 
     @property
@@ -126,7 +124,7 @@ class Phases:
 
     def _check_noise(self) -> None:
         context = check_context(self._experiment)
-        for action in islice(check_actions(self._experiment, context, self._head["seed"]), ATTEMPTS):
+        for action in islice(check_actions(self._experiment, context, self._head.seed), ATTEMPTS):
             found = self._samples(action, context)
             while all(trial.measured for trial in found):
                 # The first one alone: if it fails, another setting is next, at any width.
@@ -162,9 +160,8 @@ class Phases:
     def _reserve(self, trials: int) -> int:
         """How many of so many trials the confirmation may have."""
         one = self._experiment
-        metric = reward_metric(one.agent_metrics, one.objectives, {"agent_reward_function": one.reward})
         contexts = len(one.env_params.represented())
-        return reserve(self._noise, trials, one.confirm, contexts, one.baseline is not None, metric)
+        return reserve(self._noise, trials, one.confirm, contexts, one.baseline is not None, one.judged.metric)
 
     @property
     def _drifts(self) -> bool:
@@ -204,7 +201,7 @@ class Phases:
             allowed = min(self._reserve(self._steps - spent), left)
         budget.kept, budget.kept_share, ended = 0, 0.0, None
         while allowed > 0:
-            plan = Confirmation(self._head, self._trials, allowed, self._head["seed"], policy)
+            plan = Confirmation(self._head, self._trials, allowed, self._head.seed, policy)
             block = plan.next_block()
             if not block:
                 ended = plan.ended
