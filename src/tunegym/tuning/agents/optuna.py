@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from tunegym.core.errors import Problem
 from tunegym.core.randomness import integer
-from tunegym.tuning.agents.base import WARM_START, AgentConfig, BaseAgent, feedback_of, warm_start_problems
+from tunegym.tuning.agents.base import WARM_START, AgentConfig, BaseAgent, warm_start_problems
 from tunegym.tuning.model.scenario import Experiment, aims
 from tunegym.tuning.model.space import Choice, Knob, Range, Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial
@@ -197,31 +197,28 @@ class OptunaAgent(BaseAgent):
 
     def update_policy(self, feedback: Feedback) -> None:
         """Tell the study how a trial ended, be it of this session or an earlier one."""
-        number: int = feedback.trial_index
-        context: Any = feedback.context
+        number, context = feedback.trial_index, feedback.context
         if number not in self._asked and self._name in STATEFUL:
             self._propose(number, context)
-        self._tell(self._run(self._asked.pop(number, None), feedback.action, context), feedback)
+        self._tell(self._run(self._asked.pop(number, None), feedback.action, context), feedback.trial)
 
     def warm_up(self, trials: Sequence[Trial]) -> None:
         """Tell another run's trials. They were not tried here: their settings may come up again."""
         for trial in trials:
-            shown = Observation(trial.number, trial.context, trial.metrics, trial.measured)
-            self._tell(self._run(None, trial.action, trial.context), feedback_of(trial, shown, shown, done=False))
+            self._tell(self._run(None, trial.action, trial.context), trial)
         self._tried.clear()
 
-    def _tell(self, trial: StudyTrial, feedback: Feedback) -> None:
+    def _tell(self, trial: StudyTrial, closed: Trial) -> None:
         """Tell values of which more is better. A penalty is no value: without a measurement there is none."""
-        if feedback.status == "measured":
-            metrics = feedback.observation.metrics
+        if closed.measured:
+            metrics = closed.metrics
             for objective in self._objectives:
                 if objective.limit is not None:
                     trial.set_constraint(objective.metric, objective.excess(metrics))
-            trial.study.tell(trial, [aim.value(metrics) for aim in self._aims] or feedback.value)
-        elif feedback.status == "pruned":
-            experiment = self.env.experiment
-            sign = -1.0 if experiment.goals.get(experiment.judged_metric or "") == "min" else 1.0
-            for step, value in feedback.reports:
+            trial.study.tell(trial, [aim.value(metrics) for aim in self._aims] or closed.reward)
+        elif closed.status == "pruned":
+            sign = -1.0 if self.env.experiment.judged.goal == "min" else 1.0
+            for step, value in closed.reports:
                 if step >= 0:  # Optuna's steps are
                     trial.report(sign * value, step)
             trial.study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from tunegym.tuning.model.values import Action, Context, Metrics
+import msgspec
+
+from tunegym.tuning.model.values import Action, Context, Metrics, Scalar
 
 # jobs -------------------------------------------------------------------------------------------------
 
@@ -208,15 +210,16 @@ _UNMEASURED = {kind.status: kind for kind in (Infeasible, Failed, TimedOut, Canc
 STATUSES = (Measured.status, *_UNMEASURED)
 
 
-def outcome_of(status: str, reason: str, samples: list[dict[str, float]]) -> Outcome:
+def outcome_of(status: str, reason: str, samples: tuple[Metrics, ...]) -> Outcome:
     """Return the outcome of a journal's record."""
-    return Measured(tuple(samples)) if status == Measured.status else _UNMEASURED[status](reason)
+    return Measured(samples) if status == Measured.status else _UNMEASURED[status](reason)
 
 
 # trials -----------------------------------------------------------------------------------------------
 
-SEARCH, BASELINE, NOISE, CONFIRM = PHASES = ("search", "baseline", "noise", "confirm")
-"""What a trial is for: an agent's search, the settings in use today, the noise check, the finalists' confirmation."""
+SEARCH, REPEAT, BASELINE, CONFIRM = PHASES = ("search", "repeat", "baseline", "confirm")
+"""What a trial is for: a setting that an agent tries, one that it measures again, the settings in use today, and the
+rounds that confirm what the search found. Only the first is served from the cache."""
 
 Reports: TypeAlias = tuple[tuple[int, float], ...]
 """Intermediate values of one trial by step, in the order in which they were reported."""
@@ -287,24 +290,52 @@ class Observation:
 class Feedback:
     """The result of a closed trial, for the agent."""
 
-    trial_index: int  # the trial's number
-    value: float  # its reward (a penalty unless ``status`` is ``measured``)
+    trial: Trial
     observation: Observation  # the lane's present one: the trial's metrics and the next trial's context
     prev_observation: Observation  # the one that the agent acted on
-    action: Action  # the agent's choice, in native values
     done: bool  # no trial follows in this run's budget
-    status: str  # one of ``STATUSES``
-    cached: bool = False  # the measurement came from the cache
-    context: Mapping[str, object] = field(default_factory=dict)  # the context that the trial ran under
-    reports: Reports = ()  # the intermediate values that it reported
+
+    @property
+    def trial_index(self) -> int:
+        """The trial's number."""
+        return self.trial.number
+
+    @property
+    def value(self) -> float:
+        """The trial's reward: a penalty unless it was measured."""
+        return self.trial.reward
+
+    @property
+    def action(self) -> Action:
+        """The agent's choice, in native values."""
+        return self.trial.action
+
+    @property
+    def status(self) -> str:
+        """One of ``STATUSES``."""
+        return self.trial.status
+
+    @property
+    def cached(self) -> bool:
+        """Whether the measurement came from the cache."""
+        return self.trial.cached_from is not None
+
+    @property
+    def context(self) -> Context:
+        """The context that the trial ran under."""
+        return self.trial.context
+
+    @property
+    def reports(self) -> Reports:
+        """The intermediate values that it reported."""
+        return self.trial.reports
 
 
 EpisodeEnd: TypeAlias = Literal["terminated", "truncated", "failed", "reset", "cut"]
 """The server ended it, a reset came before that, or the run ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Episode:
+class Episode(msgspec.Struct, frozen=True, array_like=True):
     """One finished episode of a live experiment."""
 
     number: int  # counts the experiment's episodes in the order in which they began
@@ -314,4 +345,4 @@ class Episode:
     length: int  # number of steps
     total: float  # sum of its rewards
     end: EpisodeEnd  # how it ended
-    context: Mapping[str, Any]  # of its first step
+    context: Mapping[str, Scalar]  # of its first step

@@ -9,16 +9,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
 from tunegym.core.errors import ActionError, StoreError
 from tunegym.core.files import dump_toml, write_atomic
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.answer import Answer, Evidence, RewardMetric, Verdict, answer, evidence_of, reward_metric
-from tunegym.tuning.answers.contexts import OverContexts, domain, domains_of, trials_at
+from tunegym.tuning.answers.answer import Answer, Evidence, Verdict, answer, evidence_of
+from tunegym.tuning.answers.contexts import OverContexts, domains_of, trials_at
 from tunegym.tuning.answers.importance import importance
 from tunegym.tuning.answers.ranking import Measurements, pareto, samples_of, winner
 from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommendation, recommend
-from tunegym.tuning.model.scenario import Objective
+from tunegym.tuning.model.scenario import Experiment, Objective
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.model.summary import Table, table_of
 from tunegym.tuning.model.trial import FAILURES, Measured, Trial
@@ -74,12 +76,12 @@ class TrialResults(Results):
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """Which way each metric is better; empty where the reward alone says so."""
-        return tuple(Objective(**document) for document in self.head.get("objectives", ()))
+        return self.head.objectives
 
     @property
     def goals(self) -> Mapping[str, str]:
-        """``min`` or ``max`` by metric, where a direction is known; empty in journals that record none."""
-        return self.head.get("goals", {})
+        """``min`` or ``max`` by metric, where a direction is known."""
+        return self.head.goals
 
     @cached_property
     def measurements(self) -> Measurements:
@@ -90,7 +92,7 @@ class TrialResults(Results):
     def answer(self) -> Answer:
         """What to use, how much better that is than the baseline, and what this rests on."""
         policy = self._policy if isinstance(self._policy, PolicyTable) else None
-        found = answer(tuple(self), self.head, self.declared, policy)
+        found = answer(tuple(self), self.head, policy)
         told = [self._told(one) for one in (found.overall, *found.per_context)]
         return replace(found, overall=told[0], per_context=tuple(told[1:]))
 
@@ -120,7 +122,7 @@ class TrialResults(Results):
     @property
     def _plain_job(self) -> Evidence | None:
         """The measurement of an experiment without knobs, which is no answer to anything."""
-        job = None if self.best or self.head.get("agent") is not None else winner(self.measurements)
+        job = None if self.best or self.head.agent is not None else winner(self.measurements)
         return None if job is None else evidence_of(self.measurements, job)
 
     @cached_property
@@ -131,11 +133,10 @@ class TrialResults(Results):
         ranked = sorted(rest, key=self.measurements.mean, reverse=True)
         return [(one, found.overall.confirmed) for one in known] + [(rest[one], False) for one in ranked]
 
-    @cached_property
+    @property
     def judged(self) -> str | None:
-        """The metric that the reward is; None where it is computed from several."""
-        metric = reward_metric(self.head.get("metrics", []), self.objectives, self.declared)
-        return None if metric is None else metric.name
+        """The metric that settings are judged by; None where that is the reward."""
+        return self.head.judged.metric
 
     def write_best(self, fixed: Mapping[str, Any]) -> None:
         """Write ``best.toml``: the settings with the fixed parameters beside them, ready to use."""
@@ -160,10 +161,9 @@ class TrialResults(Results):
             table = policies.load(self.folder)
         except StoreError as error:
             return error.message + (f" ({error.hint})" if error.hint else "")
-        if table is None or not self.head:
+        if table is None or self.journal.head is None:
             return None
-        knobs = Space({name: domain(spec) for name, spec in self.head["knobs"].items()})
-        drawn = Space(domains_of(self.head))
+        knobs, drawn = self.head.space, Space(domains_of(self.head))
         choices = []
         for one in table.choices:
             try:
@@ -177,7 +177,7 @@ class TrialResults(Results):
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:
         """The settings to use; see ``tunegym.recommend``."""
-        found = recommend(self.name, tuple(self), self.head, self.declared, self._policy, context)
+        found = recommend(self.name, tuple(self), self.head, self._policy, context)
         return replace(found, verdict=self._told(found.verdict))
 
     def charts(self, fixed: Mapping[str, Any], share: float = 1.0) -> dict[str, Any]:
@@ -190,8 +190,8 @@ class TrialResults(Results):
         import pandas as pd
 
         rows = [_row(trial) for trial in self.trials]
-        named = {"action": "knobs", "context": "env_params", "observation": "metrics"}
-        declared = [f"{kind}.{name}" for kind, key in named.items() for name in self.head.get(key, ())]
+        named = {"action": self.head.knobs, "context": self.head.env_params, "observation": self.head.metrics}
+        declared = [f"{kind}.{name}" for kind, names in named.items() for name in names]
         found = [name for row in rows for name in row]
         nodes = ["nodes"] if "nodes" in found else []
         columns = dict.fromkeys(
@@ -268,9 +268,9 @@ class TrialResults(Results):
 
     def _findings(self) -> tuple[Counter[tuple[str, str]], dict[str, Any], dict[str, Any]]:
         head, found, best, job = self.head, self.answer, self.best, self._plain_job
-        names = dict.fromkeys(head.get("knobs", {}), "knob") | dict.fromkeys(head.get("env_params", {}), "env_param")
+        names = dict.fromkeys(head.knobs, "knob") | dict.fromkeys(head.env_params, "env_param")
         findings = {
-            "repeats": head.get("repeats", 1),
+            "repeats": head.repeats,
             "objectives": [objective.as_dict() for objective in self.objectives],
             "goals": self.goals,
             "trials": {
@@ -297,7 +297,7 @@ class TrialResults(Results):
     def _printed(self) -> tuple[Table | None, list[str], str]:
         verdict, best = self.answer.overall, self.best
         lines = [f"{escaped(self.name)}: no trial was measured"] if not self.statuses["measured"] else []
-        if not lines and self.head.get("agent") is not None:
+        if not lines and self.head.agent is not None:
             lines = [f"{escaped(self.name)}: {escaped(verdict.sentence)}"]
         if best is not None and best.violation:
             lines.append("  no setting keeps the limits; these come closest")
@@ -310,7 +310,7 @@ class TrialResults(Results):
 
         def row(one: Evidence) -> dict[str, str]:
             knobs = {escaped(knob): spelled(rounded(value)) for knob, value in one.action.items()}
-            return knobs | cells(one, self.head.get("metrics", []), self.goals, self.judged)
+            return knobs | cells(one, self.head.metrics, self.goals, self.judged)
 
         for verdict in (found.overall, *(found.per_context if several else ())):
             place = {"context": pairs(verdict.context) if verdict.context else "over all"} if several else {}
@@ -328,7 +328,7 @@ class TrialResults(Results):
             more = f"; {number(len(rest) - len(shown))} of them, not confirmed, in {BEST}" if rest[len(shown) :] else ""
             title = f"{escaped(self.name)}: Pareto set of {counted(len(self.pareto), 'setting')}{more}"
         rows = [{name: text for name, text in row.items() if name not in empty} for row in rows]
-        return table_of(title, rows, ("context", *map(escaped, self.head.get("knobs", ())))) if rows else None
+        return table_of(title, rows, ("context", *map(escaped, self.head.knobs))) if rows else None
 
     # the policy ---------------------------------------------------------------------------------------
 
@@ -344,7 +344,7 @@ class TrialResults(Results):
             return {"error": policy, "trials": None, "of": 0, "choices": []}
         if policy is None or not policy.choices:
             return None
-        is_counted = all("values" in spec for spec in self.head.get("env_params", {}).values())
+        is_counted = self.head.params.size is not None
         drawn = Counter(exact_key(trial.context) for trial in self)
         shown = list(policy.choices)
         if len(shown) > MOST_CHOICES and is_counted:
@@ -407,8 +407,8 @@ class TrialResults(Results):
             "per_context": self.facts["per_context"],
             "objectives": self.facts["objectives"],
             "goals": self.goals,
-            "reward": self.declared.get("agent_reward_function", "the goal"),
-            "knobs": self.head.get("knobs", {}),
+            "reward": self.head.reward or "the goal",
+            "knobs": msgspec.to_builtins(self.head.knobs),
             "baseline": self.answer.baseline,
             "contexts": self._met(),
             "curve": self._curve(peers),
@@ -416,7 +416,7 @@ class TrialResults(Results):
 
     def _met(self) -> list[str]:
         """The contexts in which something was measured, where they are drawn from lists."""
-        listed = all("values" in spec for spec in self.head.get("env_params", {}).values())
+        listed = self.head.params.size is not None
         return sorted({pairs(trial.context) for trial in self if trial.measured and trial.context}) if listed else []
 
     def advantages(self, trials: Iterable[Trial]) -> dict[int, float] | None:
@@ -424,11 +424,12 @@ class TrialResults(Results):
 
         Of a range, the nearest trials count.
         """
-        if not (drawn := self.head.get("env_params", {}).keys()):
+        drawn = self.head.env_params.keys()
+        if not drawn:
             return None
         pool = [one for one in trials if one.measured and one.cached_from is None and one.context.keys() == drawn]
         domains = domains_of(self.head)
-        if any("values" not in spec for spec in self.head["env_params"].values()):
+        if self.head.params.size is None:
             pool = pool[:: max(1, len(pool) // MOST_NEAR)]
         typical: dict[bytes, float] = {}
         for trial in self:
@@ -477,12 +478,13 @@ def _row(trial: Trial) -> dict[str, Any]:
     return cells | {"duration_s": trial.duration_s, **nodes, "phase": trial.phase, "reason": trial.reason}
 
 
-def reached(trial: Trial, metric: RewardMetric | None, goals: Mapping[str, str]) -> str:
+def reached(trial: Trial, experiment: Experiment) -> str:
     """``seconds (min) 12.5 (threads=4 at load=0.1)``; the reward where that is no metric."""
     context = f" at {pairs(trial.context)}" if trial.context else ""
     what, value = REWARD, trial.reward
-    if metric is not None and metric.name in goals and not metric.limited:
-        what, value = with_goal(metric.name, goals), trial.metrics[metric.name]
+    metric, limits = experiment.judged.metric, [objective.limit for objective in experiment.objectives]
+    if metric is not None and metric in experiment.goals and limits.count(None) == len(limits):
+        what, value = with_goal(metric, experiment.goals), trial.metrics[metric]
     return f"{what} {number(value)} ({pairs(trial.action)}{context})"
 
 

@@ -153,7 +153,7 @@ class MeasurementCache:
 
     @staticmethod
     def serves(trial: OpenTrial | Trial) -> bool:
-        """Whether a trial may use the cache: the noise check and the confirmation want new measurements."""
+        """Whether a trial may use the cache: repeats and the confirmation want new measurements."""
         return trial.phase in (SEARCH, BASELINE)
 
     def remember(self, trial: Trial) -> None:
@@ -271,7 +271,7 @@ class PruneWatch:
         reward: Callable[[Metrics], float | None],
         pruner: Callable[[], Pruner] | None,
     ) -> None:
-        self._metric = experiment.judged_metric
+        self._metric = experiment.reported_metric
         self._reward = reward
         self._make = pruner if self._metric is not None else None
         self._pruners: dict[bytes, Pruner] = {}
