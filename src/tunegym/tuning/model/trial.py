@@ -275,6 +275,11 @@ class Trial:
         return "" if isinstance(self.outcome, Measured) else self.outcome.reason
 
 
+def samples_of(trial: Trial) -> tuple[Metrics, ...]:
+    """Return the samples of a measured trial; none of any other."""
+    return trial.outcome.samples if isinstance(trial.outcome, Measured) else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """The observation that an agent acts on."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from gymnasium import spaces
 
-    from tunegym.tuning.answers.recommendation import Recommendation
+    from tunegym.tuning.inference.recommendation import Recommendation
 
 STABLE_BASELINES = """from stable_baselines3 import {0}
 
