@@ -319,7 +319,7 @@ def test_dry_run_shows_what_comes_first(cli: Cli, write_scenario: Write) -> None
     keys: dict[str, Any] = {"agent": "random_search", "agent_steps": 60, "confirm": "auto"}
     told = cli("dry-run", write_scenario(args=args, baseline={"x": 7}, enqueue=[{"x": 1}], **keys), code=0).stdout
     assert "baseline: x=7" in told
-    assert "at most 30% of the trials confirm the best settings" in told
+    assert "at most 20% of the trials confirm the best settings" in told
     for line in (
         "trial 1 (baseline): noisy:measure(x=7",
         "trial 2 (noise): noisy:measure(x=7",
@@ -329,7 +329,7 @@ def test_dry_run_shows_what_comes_first(cli: Cli, write_scenario: Write) -> None
     told = cli(
         "dry-run", write_scenario(args=args, baseline={"x": 7}, **keys | {"agent_steps": 6, "confirm": {}}), code=0
     )
-    assert "nothing is confirmed: 30% of the trials have no room for one setting and the baseline" in told.stdout
+    assert "nothing is confirmed: 20% of the trials have no room for one setting and the baseline" in told.stdout
 
 
 @pytest.mark.parametrize("slots", [1, 3])
