@@ -119,7 +119,7 @@ def one_of_eight() -> Family:
 def ten_percent() -> Family:
     """One value of one knob is 10 % faster in three contexts, at 5 % noise: six rounds of 200 trials must tell."""
     names = ("depth", "batch", "window", "pool")
-    knobs: dict[str, Knob] = {name: FOUR for name in names}
+    knobs: dict[str, Knob] = dict.fromkeys(names, FOUR)
     slower = {
         "depth": {1: 1.12, 2: 1.0, 4: 1 / 1.1, 8: 1.08},
         "batch": {1: 1.2, 4: 1.05, 8: 1.15},
@@ -175,7 +175,7 @@ def drift() -> Family:
 
 def nothing_better(noise: float, contexts: int) -> Family:
     """The baseline is the optimum: four of its knobs do nothing, two others only harm."""
-    inert = {name: FOUR for name in ("cache", "prefetch", "pages", "threads")}
+    inert = dict.fromkeys(("cache", "prefetch", "pages", "threads"), FOUR)
     knobs: dict[str, Knob] = {"mode": Choice(("safe", "fast", "bulk")), "depth": FOUR, **inert}
     slower = {"mode": {"fast": 1.1, "bulk": 1.5}, "depth": {1: 1.2, 4: 1.05, 8: 1.3}}
     return _simulated(

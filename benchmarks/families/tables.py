@@ -112,9 +112,9 @@ def hpo_family(collection: str, *datasets: str, noise: float | None = None, is_m
     knobs = {name: Choice(candidates) for name, candidates in first.candidates.items()}
     system = Tabulated(tables, knobs, None if noise is None else Noise(noise), is_moved)
     several = len(names) > 1
-    title = "contradicting" if is_moved else collection
-    if not several:
-        title = f"{collection}/{names[0]}"
+    title = collection if several else first.name
+    if is_moved:
+        title = "contradicting"
     return Family(
         name=title if noise is None else f"{title} {noise:.0%}",
         knobs=knobs,
