@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import norm
+from tunegym.tuning.inference.coordinates import is_ordered
 
 from benchmarks.families.family import Family
 from benchmarks.searchers import Observed
-from tunegym.tuning.inference.coordinates import is_ordered
 from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.values import Action, Context
 
@@ -28,7 +28,9 @@ class SmacPerContext:
 
     def __init__(self, family: Family, seed: int, trials: int) -> None:
         self._family, self._seed = family, seed
-        self._trials = math.ceil(2 * trials / len(family.contexts))  # contexts are drawn: one may get more than its share
+        self._trials = math.ceil(
+            2 * trials / len(family.contexts)
+        )  # contexts are drawn: one may get more than its share
         self._facades: dict[int, Any] = {}
         self._asked: dict[int, Any] = {}
         self._worst = 0.0

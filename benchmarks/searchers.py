@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import cached_property
 from importlib.util import find_spec
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from tunegym.tuning.inference.answer import Analysis
+from tunegym.tuning.inference.coordinates import ContextIndex, is_ordered
+from tunegym.tuning.inference.observations import Question
+from tunegym.tuning.inference.proposal import Search
+from tunegym.tuning.inference.surrogate import Theta
+from tunegym.tuning.model.head import Judged
 
 from benchmarks.families.family import Family
-from tunegym.tuning.inference.coordinates import ContextIndex, is_ordered
 from tunegym.tuning.model.space import Choice, Knob
+from tunegym.tuning.model.trial import SEARCH, Failed, Measured, Trial
 from tunegym.tuning.model.values import Action, Context, Scalar, exact_key
 
 if TYPE_CHECKING:
@@ -52,6 +59,76 @@ def mean_regret(searcher: Searcher, family: Family) -> float:
     )
 
 
+METRIC = "metric"
+
+
+def question_of(family: Family, *, with_baseline: bool) -> Question:
+    """What an experiment on a family asks."""
+    return Question(
+        space=family.space,
+        params=family.env_params(0),
+        judged=Judged(metric=METRIC, goal=family.goal),
+        baseline=family.baseline if with_baseline else None,
+    )
+
+
+def closed_trial(number: int, context: Context, action: Action, metric: float | None, phase: str = SEARCH) -> Trial:
+    """A trial as an experiment records it."""
+    outcome = Failed("it failed") if metric is None else Measured(({METRIC: metric},))
+    return Trial(number, context, action, outcome, reward=0.0, duration_s=0.0, phase=phase)
+
+
+class Bayes:
+    """The search of the agent ``bayes``, one trial at a time. ``budget`` is its number of trials."""
+
+    def __init__(self, family: Family, seed: int, budget: int, *, with_baseline: bool = False) -> None:
+        self.question = question_of(family, with_baseline=with_baseline)
+        self.trials: list[Trial] = []
+        self._search = Search(self.question, budget, seed, _allow)
+        self._fits: dict[int, Theta] = {}
+        self._phases: dict[int, str] = {}
+
+    def ask(self, number: int, context: Context) -> Action:
+        proposal = self._search.propose(number, context, [], self._fit)
+        assert proposal is not None
+        self._phases[number] = proposal.phase
+        return proposal.action
+
+    def tell(self, number: int, context: Context, action: Action, metric: float | None) -> None:
+        self.add(closed_trial(number, context, action, metric, self._phases.pop(number)))
+
+    def add(self, trial: Trial) -> None:
+        """Learn from a trial that was not asked for."""
+        self.trials.append(trial)
+        self._search.add(trial)
+
+    def recommend(self, context: Context) -> Action:
+        return self._answers[self.question.contexts.index(context)]
+
+    @cached_property
+    def _answers(self) -> list[Action]:
+        """What the answer recommends in each context, after the last trial."""
+        answer = Analysis(self.question, self.trials).answer()
+        verdicts = answer.per_context or (answer.overall,)
+        chosen = [verdict.chosen or answer.overall.chosen for verdict in verdicts]
+        return [self._fallback if candidate is None else candidate.action for candidate in chosen]
+
+    @property
+    def _fallback(self) -> Action:
+        """Any setting, where nothing worked."""
+        return self.trials[0].action
+
+    def _fit(self, size: int) -> Theta:
+        if size not in self._fits:
+            self._fits[size] = self._search.fit(size)
+        return self._fits[size]
+
+
+def _allow(action: Action, context: Context) -> bool:
+    del action, context
+    return True
+
+
 class Observed:
     """What was measured of each setting, by context. The best mean is what users of the libraries take."""
 
@@ -71,7 +148,9 @@ class Observed:
     def best(self, context: Context) -> tuple[Action, float]:
         """The setting with the best mean in a context, and that mean; the baseline if nothing worked there."""
         means = {
-            key: fmean(metrics) for (index, key), metrics in self._metrics.items() if index == self.contexts.index(context)
+            key: fmean(metrics)
+            for (index, key), metrics in self._metrics.items()
+            if index == self.contexts.index(context)
         }
         if not means:
             return self._family.baseline, math.nan

@@ -1,1 +1,0 @@
-"""Whether answers under noise can be acted on, beside Optuna's own best."""
