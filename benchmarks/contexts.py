@@ -1,4 +1,4 @@
-"""``python -m benchmarks.contexts``: one search over all contexts beside a study in each; exit 1 if a bound is missed."""
+"""``python -m benchmarks.contexts``: one search over all contexts beside one in each; exit 1 if a bound is missed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_MEAN, MOST_EACH, MOST_CONTRADICTING = 0.8, 1.0, 1.1
 MOST_ALONE = {"tpe": 0.85, "gp": 1.0}
 """Bounds on the mean ratio in single contexts."""
 SEEDS, SEEDS_CONTRADICTING, BUDGETS = 10, 40, (20, 50, 100)
-"""Ten seeds move the ratio of contradicting contexts by a third, which hides a cost of 10 %. Budgets are per context."""
+"""Budgets are per context. Ten seeds move the ratio of contradicting contexts by a third: too much to see 10 %."""
 PEER_SEEDS, PEER_BUDGET = 3, 50
 RESAMPLES = 10_000
 ALONE = "alone, "
