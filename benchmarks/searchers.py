@@ -42,11 +42,11 @@ class Searcher(Protocol):
         ...
 
 
-def search(searcher: Searcher, family: Family, seed: int, trials: int) -> None:
-    """Measure ``trials`` proposals in the contexts that a run with this seed draws."""
+def search(searcher: Searcher, family: Family, seed: int, trials: int, first: int = 1) -> None:
+    """Measure proposals for the numbers from ``first`` to ``trials``, in the contexts that a run draws for them."""
     params = family.env_params(seed)
     noise = np.random.default_rng([seed, 1])
-    for number in range(1, trials + 1):
+    for number in range(first, trials + 1):
         context = params.context(number)
         action = searcher.ask(number, context)
         searcher.tell(number, context, action, family.measure(action, context, noise, number / family.trials))
@@ -84,7 +84,7 @@ class Bayes:
     def __init__(self, family: Family, seed: int, budget: int, *, with_baseline: bool = False) -> None:
         self.question = question_of(family, with_baseline=with_baseline)
         self.trials: list[Trial] = []
-        self._search = Search(self.question, budget, seed, _allow)
+        self._search = Search(self.question, budget, seed, allow)
         self._fits: dict[int, Theta] = {}
         self._phases: dict[int, str] = {}
 
@@ -124,7 +124,8 @@ class Bayes:
         return self._fits[size]
 
 
-def _allow(action: Action, context: Context) -> bool:
+def allow(action: Action, context: Context) -> bool:
+    """Families have no constraints."""
     del action, context
     return True
 
