@@ -34,6 +34,7 @@ SHARE, WITH_BASELINE = 1.0, 8.0
 """The reserve is this many times the relative spread; with a baseline more, to tell a gain from none."""
 LEAST = 5
 """Fresh samples for each setting that must be measured, if the metric is noisy, and for each block of a rung."""
+MOST_FINALISTS = 8
 MOST_EACH = 60
 """Trials in each context, twice that with a baseline, after which more tell little, however large the budget is."""
 SMALL = 0.03
@@ -130,7 +131,7 @@ class Confirmation:
         if spread.freedom and spread.variance <= SLACK**2:
             return 1
         each = self._reserve / len(before.contexts)
-        size = before.head.get("confirm", {}).get("max_finalists", 8)
+        size = MOST_FINALISTS
         while size > 1 and _race_cost(size, before.baseline is not None, _rung(len(before.contexts))) > RACE * each:
             size -= 1
         return size

@@ -20,6 +20,8 @@ from tunegym.tuning.model.values import Context, exact_key
 
 FREEDOM = 2
 """Degrees of freedom from which on fresh samples alone say how they spread."""
+CONFIDENCE = 0.95
+"""Of every interval."""
 SAME = 0.01
 """Settings that differ by less than this share are as good as each other."""
 
@@ -37,7 +39,7 @@ class Samples:
         self.head, self._confirmed = head, confirmed
         self.objectives = [Objective(**document) for document in head.get("objectives", ())]
         self._is_limited = any(objective.limit is not None for objective in self.objectives)
-        self.confidence: float = head.get("confirm", {}).get("confidence", 0.95)
+        self.confidence = CONFIDENCE
         self.values: dict[bytes, Mapping[str, Any]] = {}
         self.contexts = {self.key(context): weight for context, weight in params_of(head).represented()}
         self._over = OverContexts.of(head)
