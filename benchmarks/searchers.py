@@ -15,7 +15,7 @@ from tunegym.tuning.inference.coordinates import ContextIndex, is_ordered
 from tunegym.tuning.inference.observations import Question
 from tunegym.tuning.inference.proposal import Search
 from tunegym.tuning.inference.surrogate import Theta
-from tunegym.tuning.model.head import Judged
+from tunegym.tuning.model.scenario import Judged
 
 from benchmarks.families.family import Family
 from tunegym.tuning.model.space import Choice, Knob
@@ -84,7 +84,8 @@ class Bayes:
     def __init__(self, family: Family, seed: int, budget: int, *, with_baseline: bool = False) -> None:
         self.question = question_of(family, with_baseline=with_baseline)
         self.trials: list[Trial] = []
-        self._search = Search(self.question, budget, seed, allow)
+        self._space, self._seed = family.space, seed
+        self._search = Search(self.question, budget, seed, allow, self._draw)
         self._fits: dict[int, Theta] = {}
         self._phases: dict[int, str] = {}
 
@@ -117,6 +118,10 @@ class Bayes:
     def _fallback(self) -> Action:
         """Any setting, where nothing worked."""
         return self.trials[0].action
+
+    def _draw(self, context: Context, number: int) -> Action:
+        del context
+        return self._space.draw(self._seed, "bayes", number)
 
     def _fit(self, size: int) -> Theta:
         if size not in self._fits:

@@ -5,16 +5,16 @@ The search is made once. Its rounds are then measured again and again, as if the
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.families.catalog import family as family_of
 from benchmarks.families.family import Family
-from benchmarks.searchers import Bayes, StudyPerContext, allow, closed_trial, mean_regret, search
-from tunegym.tuning.inference.confirmation import MOST_ROUNDS, Confirmation, reserve
+from benchmarks.searchers import Bayes, StudyPerContext, allow, closed_trial, mean_regret, question_of, search
+from tunegym.tuning.inference.confirmation import Confirmation, reserve
 from tunegym.tuning.inference.decision import Certainty, Decision, Jury
 from tunegym.tuning.inference.observations import Observations
 from tunegym.tuning.inference.surrogate import Surrogate
@@ -94,56 +94,39 @@ class _Searched:
 
     def __init__(self, family: Family, seed: int) -> None:
         self._family, self._seed = family, seed
-        self._trials, self._allowance = _search(family, seed)
-        self._question = self._trials.question
-        plan = Confirmation(self._question, self._trials.trials, self._allowance, seed, allow)
-        self._cells = plan.next_round()
-        before = Observations(self._question, self._trials.trials)
-        self._surrogate = Surrogate(before)
-        self._actions = before.actions
+        searcher, allowance = _search(family, seed)
+        self._trials, self._question = searcher.trials, searcher.question
+        self._plan = Confirmation(self._question, self._trials, allowance, seed, allow)
+        # The model of the answer: the rounds are no part of it, so that one fit serves all confirmations.
+        self._surrogate = Surrogate(Observations(self._question, self._trials))
 
     def claims(self, redraw: int) -> list[Claim]:
         """The answer after the rounds of one confirmation."""
         observations = Observations(self._question)
-        for action in self._actions:
+        for action in self._surrogate.observations.actions:
             observations.setting(action)
-        for trial in [*self._trials.trials, *self._rounds(redraw)]:
+        for trial in [*self._trials, *self._rounds(redraw)]:
             observations.add(trial)
-        judged = _Judged(self._family, observations, Jury(observations, self._surrogate))
-        return judged.claims()
+        return _Judged(self._family, observations, Jury(observations, self._surrogate)).claims()
 
     def _rounds(self, redraw: int) -> list[Trial]:
-        """Measure rounds until the allowance is used. A finalist that fails is out."""
+        """Measure the rounds that the plan asks for."""
         noise = np.random.default_rng([self._seed, 6, redraw])
-        first = len(self._trials.trials) + 1
+        plan = copy.deepcopy(self._plan)
         trials: list[Trial] = []
-        cells = self._cells
-        for _ in range(MOST_ROUNDS):
-            if not cells or len(trials) + len(cells) > self._allowance:
-                break
-            for place in noise.permutation(len(cells)):
-                action, context = cells[place]
-                number = first + len(trials)
+        while cells := plan.next_round():
+            for action, context in cells:
+                number = len(self._trials) + len(trials) + 1
                 metric = self._family.measure(action, context, noise, number / self._family.trials)
                 trials.append(closed_trial(number, context, action, metric, CONFIRM))
-            failed = {exact_key(trial.action) for trial in trials if not trial.measured}
-            cells = _without(cells, failed, exact_key(self._family.baseline))
+            plan.add(trials[-len(cells) :])
         return trials
-
-
-def _without(
-    cells: Sequence[tuple[Action, Context]], failed: set[bytes], baseline: bytes
-) -> list[tuple[Action, Context]]:
-    """The cells without failed finalists, and without contexts where only the baseline is left."""
-    left = [(action, context) for action, context in cells if exact_key(action) not in failed]
-    rivals = {exact_key(context) for action, context in left if exact_key(action) != baseline}
-    return [(action, context) for action, context in left if exact_key(context) in rivals]
 
 
 def _search(family: Family, seed: int) -> tuple[Bayes, int]:
     """Measure the baseline in each context, then search; the rest of the budget is the confirmation's."""
-    allowance = reserve(Bayes(family, seed, 1, with_baseline=True).question, family.trials, SHARE)
-    searcher = Bayes(family, seed, family.trials - allowance, with_baseline=True)
+    allowance = reserve(question_of(family, with_baseline=True), family.trials, SHARE)
+    searcher = Bayes(family, seed, family.trials - allowance - len(family.contexts), with_baseline=True)
     noise = np.random.default_rng([seed, 5])
     for number, (context, _) in enumerate(family.contexts, start=1):
         metric = family.measure(family.baseline, context, noise, number / family.trials)
