@@ -7,7 +7,7 @@ import multiprocessing
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
 from statistics import fmean
@@ -19,8 +19,6 @@ from benchmarks.families.family import Family
 from benchmarks.families.tables import DATASETS, hpo_family
 from benchmarks.output import row, write
 from benchmarks.searchers import Bayes, RandomSearch, Searcher, StudyPerContext, mean_regret, search
-from tunegym.tuning.model.space import Choice, EnvParam
-from tunegym.tuning.model.values import Context
 
 CONTRADICTING = "contradicting"
 TOGETHER = {
@@ -227,7 +225,7 @@ def together(name: str, seed: int, budgets: tuple[int, ...], beside: list[str]) 
         regrets["bayes", trials] = mean_regret(searcher, whole)
     for peer in beside:
         by_context = [
-            (weight, _peer_regrets(_restricted(whole, context), peer, 100 * seed + place, budgets))
+            (weight, _peer_regrets(whole.within(context), peer, 100 * seed + place, budgets))
             for place, (context, weight) in enumerate(whole.contexts)
         ]
         for trials in budgets:
@@ -278,11 +276,6 @@ def _peer_regrets(single: Family, peer: str, seed: int, budgets: tuple[int, ...]
         if number in budgets:
             regrets[number] = mean_regret(searcher, single)
     return regrets
-
-
-def _restricted(whole: Family, context: Context) -> Family:
-    """A family with only one of its contexts."""
-    return replace(whole, params={name: EnvParam(Choice((value,))) for name, value in context.items()})
 
 
 def _datasets(name: str) -> tuple[str, ...]:

@@ -206,6 +206,10 @@ class OptunaKnob:
         """The knob's value for Optuna's."""
         return self._candidates[value] if self._candidates else value
 
+    def internal(self, value: Scalar) -> Scalar:
+        """Optuna's value for the knob's."""
+        return self._candidates.index(value) if self._candidates else value
+
 
 class StudyPerContext:
     """Optuna by itself, with its defaults: a study in each context."""
@@ -233,6 +237,19 @@ class StudyPerContext:
 
     def recommend(self, context: Context) -> Action:
         return self.observed.best(context)[0]
+
+    def learn(self, context: Context, action: Action, metric: float | None) -> None:
+        """Take in a trial that was not asked for."""
+        from optuna.trial import TrialState, create_trial
+
+        trial = create_trial(
+            state=TrialState.FAIL if metric is None else TrialState.COMPLETE,
+            value=metric,
+            params={name: knob.internal(action[name]) for name, knob in self._knobs.items()},
+            distributions={name: knob.distribution for name, knob in self._knobs.items()},
+        )
+        self._study(context).add_trial(trial)
+        self.observed.add(context, action, metric)
 
     def _study(self, context: Context) -> optuna.Study:
         import optuna

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from scipy.stats import trim_mean
 
-from tunegym.tuning.model.space import EnvParam, EnvParams, Knob, Space
+from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Space
 from tunegym.tuning.model.values import Action, Context
 
 TRIMMED = 0.1
@@ -74,6 +74,10 @@ class Family:
     def contexts(self) -> tuple[tuple[Context, float], ...]:
         """The contexts in which answers are judged, with their weights."""
         return self.env_params(0).represented()
+
+    def within(self, context: Context) -> Family:
+        """Return the family with one context only."""
+        return replace(self, params={name: EnvParam(Choice((value,))) for name, value in context.items()})
 
     def measure(
         self, action: Action, context: Context, draw: np.random.Generator, progress: float = 0.0
