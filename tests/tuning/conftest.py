@@ -16,6 +16,7 @@ from tunegym.core.clock import Clock as SystemClock
 from tunegym.core.errors import StoreError
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.expression import Constraint, parse
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Space
 from tunegym.tuning.model.trial import CallJob, Job, JobHandle, JobResult, ReportCallback, Trial
@@ -23,7 +24,7 @@ from tunegym.tuning.model.values import Metrics
 from tunegym.tuning.ports import MetricError
 from tunegym.tuning.rewards import identity
 from tunegym.tuning.runners.worker_main import Report, TrialPruned
-from tunegym.tuning.stores.records import Head, SessionRecord
+from tunegym.tuning.stores.records import SessionRecord
 from tunegym.tuning.stores.trials import JournalStore
 
 
@@ -172,18 +173,8 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
             agent_metrics=agent_metrics,
             **settings,
         )
-        head = Head(
-            experiment=experiment.name,
-            run="token",
-            seed=seed,
-            agent=experiment.agent,
-            knobs=experiment.space.spec(),
-            env_params={name: param.domain.spec() for name, param in experiment.env_params.params.items()},
-            metrics=list(agent_metrics),
-            repeats=experiment.repeats,
-        )
         place = folder if store == "journal" else tmp_path / f"store-{len(made)}"
-        journal = JournalStore(place, head, SessionRecord(fingerprint), clock or SystemClock())
+        journal = JournalStore(place, Head.of(experiment, "token"), SessionRecord(fingerprint), clock or SystemClock())
         lab = Lab(function, fingerprint)
         parts = Parts(experiment, lab, lab, journal, reward(agent_metrics), checks, folder, pruner)
         engine = TrialEngine(parts, slots=slots, listeners=listeners, stopping=stopping, spent_s=spent_s, clock=clock)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -17,7 +15,7 @@ from tunegym.tuning.agents.base import RunOnce, driver
 from tunegym.tuning.model.scenario import BUILTIN_METRICS, Experiment, Scenario
 from tunegym.tuning.ports import Agent, ClusterRunner, Pruner, Reward, Runner, Workload
 from tunegym.tuning.rewards import FromObjectives
-from tunegym.tuning.stores.records import Head, SessionRecord
+from tunegym.tuning.stores.records import SessionRecord
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "agents": {
@@ -163,31 +161,6 @@ def build_reward(scenario: Scenario, experiment: Experiment) -> Reward:
         named = [*experiment.agent_metrics, *(spec.name for spec in experiment.metrics), *BUILTIN_METRICS]
         return callable_by_name(function, list(dict.fromkeys(named)))
     return Catalog().at(scenario.scenario_dir).get("rewards", experiment.reward)(experiment.agent_metrics)
-
-
-def build_head(scenario: Scenario, experiment: Experiment, **more: Any) -> Head:
-    """The journal's head: the experiment that it belongs to, and what its kind adds."""
-    declared = [spec.name for spec in experiment.metrics]
-    return Head(
-        experiment=experiment.name,
-        run=uuid.uuid4().hex,
-        seed=scenario.seed,
-        agent=experiment.agent,
-        knobs=experiment.space.spec(),
-        env_params={
-            name: {**param.domain.spec(), "weights": param.weights, **({"draw": "step"} if param.every_step else {})}
-            for name, param in experiment.env_params.params.items()
-        },
-        metrics=list(dict.fromkeys([*experiment.agent_metrics, *declared])),
-        repeats=experiment.repeats,
-        objectives=[objective.as_dict() for objective in experiment.objectives],
-        goals=dict(experiment.goals),
-        warmup=experiment.warmup,
-        baseline=None if experiment.baseline is None else dict(experiment.baseline),
-        confirm=asdict(experiment.confirm) if experiment.agent is not None and experiment.kind == "trials" else {},
-        over_contexts=None if experiment.over_contexts == "mean" else experiment.over_contexts,
-        **more,
-    )
 
 
 def build_session(scenario: Scenario, experiment: Experiment, workload: Workload) -> SessionRecord:

@@ -8,6 +8,7 @@ kind.
 from __future__ import annotations
 
 import contextlib
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tunegym.app.catalog import (
     Catalog,
-    build_head,
     build_pruner,
     build_reward,
     build_runner,
@@ -29,18 +29,17 @@ from tunegym.app.server import build_host, check_injected, known_token
 from tunegym.core.processes import end_leftovers
 from tunegym.core.stop import Stop
 from tunegym.core.text import escaped
-from tunegym.tuning.answers.answer import reward_metric
-from tunegym.tuning.answers.recommendation import PolicyTable
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.envs.trials.phases import Phases
+from tunegym.tuning.inference.recommendation import PolicyTable
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Plan, Progress
 from tunegym.tuning.model.trial import BASELINE, SEARCH
 from tunegym.tuning.model.values import masked, number
 from tunegym.tuning.ports import Listener, Runner
 from tunegym.tuning.reports.trials import reached
-from tunegym.tuning.stores.records import head_record
 from tunegym.tuning.stores.steps import StepStore
 from tunegym.tuning.stores.trials import JournalStore
 
@@ -118,8 +117,8 @@ class TrialSession(Session):
         super().__init__(env, store, resources)
         self._runner = runner
         one = self.experiment
-        needed = one.confirms or one.baseline is not None or one.enqueue or one.repeats == "auto"
-        self._phases = Phases(env, store, head_record(store.head, 0.0)) if needed and one.agent is not None else None
+        needed = one.confirms or one.baseline is not None or one.enqueue
+        self._phases = Phases(env, store) if needed and one.agent is not None else None
 
     def prepare(self) -> bool:
         """Measure the baseline, the noise, and what is to be tried first."""
@@ -135,11 +134,8 @@ class TrialSession(Session):
         shown = {"failed": _failures(statuses, tally.failure), "cached": str(tally.cached)}
         shown |= {status: str(statuses[status]) for status in ("infeasible", "pruned") if statuses[status]}
         if (best := tally.best) is not None and self.experiment.agent is not None:
-            one = self.experiment
-            metric = reward_metric(one.agent_metrics, one.objectives, {"agent_reward_function": one.reward})
-            shown["best" if tally.phase in (BASELINE, SEARCH) else "best of the search"] = reached(
-                best, metric, one.goals
-            )
+            label = "best" if tally.phase in (BASELINE, SEARCH) else "best of the search"
+            shown[label] = reached(best, self.experiment)
         if tally.phase != SEARCH:
             shown["phase"] = tally.phase
         if waiting := getattr(self._runner, "waiting", ""):
@@ -175,7 +171,7 @@ class TrialsKind:
         workload, reward = build_workload(scenario, experiment), build_reward(scenario, experiment)
         session = build_session(scenario, experiment, workload)
         with contextlib.ExitStack() as resources:
-            store = JournalStore(folder, build_head(scenario, experiment), session)
+            store = JournalStore(folder, Head.of(experiment, uuid.uuid4().hex), session)
             resources.callback(store.close)
             runner = build_runner(scenario, store.head.run)
             resources.callback(runner.close)
@@ -267,8 +263,7 @@ class LiveKind:
         session = build_session(scenario, experiment, build_workload(scenario, experiment))
         reward = build_reward(scenario, experiment) if experiment.reward is not None else None
         with contextlib.ExitStack() as resources:
-            head = build_head(scenario, experiment, live={"record": spec.recording.spelled})
-            store = StepStore(folder, head, session, spec.recording)
+            store = StepStore(folder, Head.of(experiment, uuid.uuid4().hex), session)
             resources.callback(store.close)
             build = partial(build_host, spec, scenario.scenario_dir, folder, server=self._server)
             lanes = range(scenario.slots)

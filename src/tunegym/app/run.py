@@ -211,7 +211,7 @@ def check_unchanged(scenario: Scenario, experiment: Experiment, past: reader.Jou
     workload = build_workload(scenario, experiment)
     if past.fingerprint == workload.fingerprint():
         return
-    before, now = past.sessions[-1]["parts"], workload.fingerprint_parts()
+    before, now = past.sessions[-1].parts, workload.fingerprint_parts()
     changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
     message = f"{experiment.name}: what is measured has changed since the last session: {', '.join(changed)}"
     # A new file is most often one that the trials write.

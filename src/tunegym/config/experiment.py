@@ -41,6 +41,7 @@ from tunegym.tuning.model.scenario import (
     Confirm,
     Experiment,
     Goal,
+    Judged,
     Keep,
     MetricSpec,
     Objective,
@@ -218,6 +219,7 @@ def read_jobs(entry: Entry) -> Draft:
         objectives=objectives,
         metrics=specs,
         goals=goals,
+        judged=judged_by(table.agent_reward_function, metrics, objectives, goals),
         constraints=limits,
         penalties=getattr(config, "rewards", Penalties()) if driven else Penalties(),
         budget=budget_of(table) if driven else Budget(agent_steps=1),
@@ -419,7 +421,7 @@ def _pruner(entry: Entry) -> PrunerSpec | None:
 
 def _check_pruned(experiment: Experiment, pruner: str, findings: Findings) -> None:
     """Refuse a pruner that could never judge a trial, or has no single metric to judge by."""
-    below, judged = findings.at("pruner"), experiment.judged_metric
+    below, judged = findings.at("pruner"), experiment.reported_metric
     goals = [goal.metric for goal in aims(experiment.objectives)]
     if len(goals) > 1:
         what = "a pruner judges by one number, and there are several objectives"
@@ -562,6 +564,18 @@ def _goals(
             goals[first] = implied
     goals |= aimed
     return {name: goal for name, goal in goals.items() if name in metrics}
+
+
+def judged_by(
+    reward: str | None, metrics: Sequence[str], objectives: Sequence[Objective], goals: Mapping[str, Goal]
+) -> Judged:
+    """What settings are judged by: the metric that the reward is a function of, else the reward."""
+    names = [objective.metric for objective in aims(objectives)] if objectives else metrics[:1]
+    is_metric = reward is None or reward in GOAL_OF_REWARD
+    if len(names) != 1 or not is_metric:
+        return Judged(scale="difference")
+    goal = goals.get(names[0]) or GOAL_OF_REWARD.get(reward or "", "max")
+    return Judged(names[0], goal, "ratio" if names[0] in BUILTIN_METRICS else "auto")
 
 
 # constraints and rewards ----------------------------------------------------------------------------------------------

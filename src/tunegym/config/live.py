@@ -17,13 +17,14 @@ from tunegym.config.experiment import (
     budget_of,
     check_reward,
     check_varying,
+    judged_by,
 )
 from tunegym.config.parameters import EXPERIMENT_KEYS, Parameters, environment, gather
 from tunegym.config.problems import Findings, kind, known, listed, shown
 from tunegym.config.schema import LIVE_KEYS, ExperimentTable, checked_config
 from tunegym.core.references import is_reference
 from tunegym.tuning.agents.base import trait
-from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, TCP, Experiment, LiveSpec, Penalties, Recording
+from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, TCP, Experiment, Judged, LiveSpec, Penalties, Recording
 from tunegym.tuning.model.space import EnvParams, Space, nested
 from tunegym.tuning.workloads.live import declared_arguments
 
@@ -86,6 +87,7 @@ def read_live(entry: Entry) -> Draft:
         findings.at("agent_reward_function").add(what, found=table.agent_reward_function, hint=hint)
     else:
         check_reward(entry, table.agent_metrics or ())
+    metrics, reward = tuple(table.agent_metrics or ()), table.agent_reward_function
     built = Experiment(
         name=entry.name,
         workload=table.workload or WORKLOAD,
@@ -94,8 +96,9 @@ def read_live(entry: Entry) -> Draft:
         env_params=EnvParams(drawn, scope.seed),
         agent=entry.agent_name,
         agent_config=config,
-        agent_metrics=tuple(table.agent_metrics or ()),
-        reward=table.agent_reward_function,
+        agent_metrics=metrics,
+        judged=Judged(scale="difference") if reward is None else judged_by(reward, metrics, (), {}),
+        reward=reward,
         penalties=getattr(config, "rewards", Penalties()),
         budget=budget_of(table),
         cache=False,

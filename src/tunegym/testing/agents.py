@@ -33,14 +33,15 @@ from tunegym.tuning.agents.base import BaseAgent, trait
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.model.expression import Constraint
-from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Recording
+from tunegym.tuning.model.head import Head
+from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Range, Space
 from tunegym.tuning.model.trial import BASELINE, SEARCH, Feedback, Trial
 from tunegym.tuning.ports import Agent, Env
 from tunegym.tuning.rewards import identity
 from tunegym.tuning.runners.local import LocalRunner
 from tunegym.tuning.servers.host import InProcess
-from tunegym.tuning.stores.records import Head, SessionRecord
+from tunegym.tuning.stores.records import SessionRecord
 from tunegym.tuning.stores.steps import StepStore
 from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.workloads.python import PythonWorkload
@@ -187,7 +188,7 @@ class AgentSuite(_Suite):
         """
         experiment = self._experiment(steps or self.trials, landscape, seed)
         workload = PythonWorkload(experiment, Path.cwd())
-        store = JournalStore(folder, self._head(experiment, seed), SessionRecord(workload.fingerprint()))
+        store = JournalStore(folder, Head.of(experiment, "suite"), SessionRecord(workload.fingerprint()))
         runner = LocalRunner(f"suite-{uuid.uuid4().hex}", slots=slots)
         closed: list[Trial] = []
         listener: Any = SimpleNamespace(trial_opened=lambda _: None, trial_closed=closed.append)
@@ -234,10 +235,6 @@ class AgentSuite(_Suite):
             budget=Budget(agent_steps=steps),
             isolate=False,
         )
-
-    def _head(self, experiment: Experiment, seed: int) -> Head:
-        params = {name: param.domain.spec() for name, param in experiment.env_params.params.items()}
-        return Head("suite", "suite", seed, "suite", experiment.space.spec(), params, ["score"])
 
     # the contract -------------------------------------------------------------------------------------
 
@@ -470,8 +467,7 @@ class LiveAgentSuite(_Suite):
             live=live,
         )
         log = CallLog()
-        head = Head("suite", "suite", seed, "suite", {}, {}, [], live={"record": "all"})
-        store = StepStore(folder, head, SessionRecord("suite"), Recording())
+        store = StepStore(folder, Head.of(experiment, "suite"), SessionRecord("suite"))
         hosts = [InProcess(lambda: Trail(self.actions, log, dies_at, fails_at)) for _ in range(slots)]
         engine = LiveEngine(
             LiveParts(experiment, hosts, store, folder, seed),

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
+from tests import heads
 
 from tunegym.core.files import dump_toml
-from tunegym.tuning.model.trial import Measured, OpenTrial, Outcome, Trial
+from tunegym.tuning.model.trial import Measured, Outcome, Trial
 from tunegym.tuning.reports.results import RunResults, load
-from tunegym.tuning.stores import records
-from tunegym.tuning.stores.records import Head, SessionRecord
+from tunegym.tuning.stores.records import ENCODER, CloseRecord, EndRecord, OpenRecord, Record, SessionRecord
 
 
 def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **more: Any) -> Trial:
@@ -29,20 +27,21 @@ def write_journal(
     """A journal of closed trials, each a tenth of a second after the one before."""
     at = head.pop("at", 1.7e9)
     given: dict[str, Any] = {"agent": "random_search", "knobs": {}, "env_params": {}, "metrics": ["m"], **head}
-    lines = [
-        records.head_record(Head(experiment=folder.name, run="token", seed=1, **given), at),
-        {"record": "session", "at": 1.7e9, "host": "host", "boot": "boot", "pid": 1, **asdict(SessionRecord("f"))},
+    lines: list[Record] = [
+        heads.head(experiment=folder.name, at=at, **given),
+        SessionRecord("f", at=1.7e9, host="host", boot="boot", pid=1),
     ]
     since = 0.0
     for trial in trials:
-        opened = OpenTrial(trial.number, trial.context, trial.action, None, trial.phase)
-        lines.append(records.open_record(opened, 1.7e9, since))
+        context, action = dict(trial.context), dict(trial.action)
+        opened = {"number": trial.number, "context": context, "action": action, "phase": trial.phase}
+        lines.append(OpenRecord(at=1.7e9, since=since, **opened))
         since = round(since + 0.1, 6)
-        lines.append(records.close_record(trial, 1.7e9, since, opened=True))
+        lines.append(CloseRecord.of(trial, 1.7e9, since, opened=True))
     if ended is not None:
-        lines.append({"record": "end", "at": 1.7e9, "since": since, "code": code, "reason": ended})
+        lines.append(EndRecord(at=1.7e9, since=since, code=code, reason=ended))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "journal.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    (folder / "journal.jsonl").write_bytes(b"".join(ENCODER.encode(line) + b"\n" for line in lines))
 
 
 def write_run(folder: Path, journals: Mapping[str, Mapping[str, Any]], *, name: str = "written") -> RunResults:

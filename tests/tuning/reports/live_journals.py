@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from tests.heads import head
 
 from tunegym.core.files import dump_toml
-from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import load
-from tunegym.tuning.stores.records import Head, SessionRecord
+from tunegym.tuning.stores.columns import Step
+from tunegym.tuning.stores.records import SessionRecord
 from tunegym.tuning.stores.steps import StepStore
 
-GRAVITY = {"gravity": {"values": [9.8, 20.0], "weights": None}}
+GRAVITY = {"gravity": {"values": [9.8, 20.0]}}
 TWO = spaces.Discrete(2)
 SMALL = spaces.Box(-1.0, 1.0, (2,), dtype=np.float32)
 LARGE = spaces.Dict({"image": spaces.Box(0, 255, (4, 10), dtype=np.uint8), "speed": spaces.Box(-1.0, 1.0, (1,))})
@@ -35,9 +36,10 @@ def open_store(
 ) -> StepStore:
     """A session of a live journal."""
     folder.mkdir(parents=True, exist_ok=True)
-    head = Head(folder.name, "token", 1, agent, {}, dict(env_params or {}), list(metrics), live={"record": record})
     kind, _, every = record.partition(":")
-    store = StepStore(folder, head, SessionRecord("f", agent_steps=1000), Recording(kind, int(every or 1)))  # type: ignore[arg-type]
+    plain = {"agent": agent, "env_params": dict(env_params or {}), "metrics": list(metrics)}
+    live = {"kind": kind, "every": int(every or 1)}
+    store = StepStore(folder, head(experiment=folder.name, live=live, **plain), SessionRecord("f", agent_steps=1000))
     store.declare(actions, observations)
     return store
 
@@ -67,13 +69,21 @@ def add_episode(
         observation = store.pack(observation)
         taken = reward if at != failing else -100.0
         total += taken
-        if at == failing:
-            told = ("failed", reason)
-            store.add(number, store.begun, 1, observation, taken, 0.001, False, False, drawn, {}, told)
-        else:
-            over = at == length - 1
-            ends = over and end == "terminated", over and end == "truncated"
-            store.add(number, store.begun, at % 2, observation, taken, 0.001, *ends, drawn, dict(metrics or {}))
+        over = at == length - 1 and at != failing
+        step = Step(
+            number=number,
+            episode=store.begun,
+            action=1 if at == failing else at % 2,
+            observation=observation,
+            reward=taken,
+            duration=0.001,
+            terminated=over and end == "terminated",
+            truncated=over and end == "truncated",
+            context=drawn,
+            metrics=dict(metrics or {}) if at != failing else {},
+            unmeasured=("failed", reason) if at == failing else None,
+        )
+        store.add(step)
     episode = Episode(store.begun, 0, first, first + length - 1, length, total, end, drawn)  # type: ignore[arg-type]
     store.episode_over(episode)
     return episode

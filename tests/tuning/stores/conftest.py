@@ -8,28 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import heads
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.stores.records import Head, SessionRecord
+from tunegym.tuning.model.head import Head
+from tunegym.tuning.stores.records import SessionRecord
 from tunegym.tuning.stores.trials import JournalStore
 
 
-def head(knobs: Any = ("x",), env_params: Any = (), **changes: Any) -> Head:
+def head(knobs: Any = ("x",), env_params: Any = (), **plain: Any) -> Head:
     """Knobs and env_params by name, or as specs."""
     if isinstance(knobs, tuple):
         knobs = {name: {"values": [1, 2, 3]} for name in knobs}
     if isinstance(env_params, tuple):
-        env_params = {name: {"values": [1, 2, 3], "weights": None} for name in env_params}
-    known: dict[str, Any] = {
-        "experiment": "e",
-        "run": "token",
-        "seed": 1,
-        "agent": "random_search",
-        "knobs": knobs,
-        "env_params": env_params,
-        "metrics": ["score"],
-    }
-    return Head(**{**known, **changes})
+        env_params = {name: {"values": [1, 2, 3]} for name in env_params}
+    return heads.head(**{"knobs": knobs, "env_params": env_params, "metrics": ["score"], **plain})
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ WRITER = """
 import sys
 from pathlib import Path
 from tunegym.tuning.stores.trials import JournalStore
-from tunegym.tuning.stores.records import Head, SessionRecord
+from tunegym.tuning.stores.records import SessionRecord
+from tests.tuning.stores.conftest import head
 
-head = Head("e", "token", 1, "random_search", {"x": {"values": [1, 2, 3]}}, {}, ["score"])
-store = JournalStore(Path(sys.argv[1]), head, SessionRecord("f"))
+store = JournalStore(Path(sys.argv[1]), head(), SessionRecord("f"))
 store.open(0, {}, {"x": 2})
 print("ready", flush=True)
 sys.stdin.readline()

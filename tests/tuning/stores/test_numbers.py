@@ -13,11 +13,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.soundness import read_rows
+from tests.tuning.stores.conftest import head
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.trial import Failed, Infeasible, Measured, OpenTrial, Outcome, TimedOut, Trial
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.records import Head, SessionRecord
+from tunegym.tuning.stores.records import SessionRecord
 from tunegym.tuning.stores.trials import JournalStore
 
 LANES = st.integers(0, 3)
@@ -42,8 +43,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.folder = self.root / str(self.sessions)
-        head = Head("e", "t", 1, "a", {"x": {}}, {"load": {}}, ["score"])
-        self.store = JournalStore(self.folder, head, SessionRecord("f"))
+        self.store = JournalStore(self.folder, head(env_params=("load",)), SessionRecord("f"))
         self.sessions += 1
         self.held.clear()
 

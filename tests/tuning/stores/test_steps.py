@@ -19,11 +19,10 @@ from tests.soundness import read_rows
 from tests.tuning.stores.conftest import head
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.spaces import describe, leaves
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.columns import Elements, leaf_values
+from tunegym.tuning.stores.columns import Elements, Step, leaf_values
 from tunegym.tuning.stores.reader import Steps
 from tunegym.tuning.stores.records import SessionRecord
 from tunegym.tuning.stores.steps import StepStore
@@ -35,8 +34,8 @@ VIEWS = ("trajectory.csv", "env.csv", "episodes.csv")
 
 
 def undeclared(folder: Path, **changes: Any) -> StepStore:
-    known: dict[str, Any] = {"knobs": {}, "metrics": [], "live": {"record": "all"}}
-    return StepStore(folder, head(**{**known, **changes}), SessionRecord("f"), Recording())
+    known: dict[str, Any] = {"knobs": {}, "metrics": [], "live": {}}
+    return StepStore(folder, head(**{**known, **changes}), SessionRecord("f"))
 
 
 def open_store(folder: Path, actions: Any = ACTIONS, observations: Any = OBSERVATIONS, **changes: Any) -> StepStore:
@@ -77,7 +76,7 @@ def add(store: StepStore, number: int, *, end: str | None = None, **more: Any) -
         "metrics": {},
     }
     step = known | more
-    store.add(**step | {"observation": store.pack(step["observation"])})
+    store.add(Step(**step | {"observation": store.pack(step["observation"])}))
 
 
 def numbers(folder: Path, name: str = "trajectory.csv") -> list[int]:
@@ -327,19 +326,18 @@ def test_steps_added_while_the_keeper_writes(tmp_path: Path, monkeypatch: pytest
 
 GROUP: dict[str, Any] = {
     "record": "steps",
-    "count": 3,
-    "first": 1,
-    "episode": [1, 1, 2],
-    "reward": [0.5, 1, -1.0],
-    "duration_s": [0.1, 0.2, 0.3],
+    "numbers": [1, 2, 3],
+    "episodes": [1, 1, 2],
+    "rewards": [0.5, 1, -1.0],
+    "durations": [0.1, 0.2, 0.3],
     "terminated": [1],
     "truncated": [],
-    "action": [[0, 1, 2]],
-    "observation": {"row": 0},
-    "context": [[0, {"load": 1}], [2, {"load": 5}]],
+    "actions": [[0, 1, 2]],
+    "observation_row": 7,
+    "contexts": [[0, {"load": 1}], [2, {"load": 5}]],
     "metrics": {"m": [1.0, None, 2]},
-    "unmeasured": [[2, "failed", "it raised"]],
-    "episodes": [[1, 0, 1, 2, 2, 1.5, "terminated", {"load": 1}]],
+    "unmeasured": {"2": ["failed", "it raised"]},
+    "over": [[1, 0, 1, 2, 2, 1.5, "terminated", {"load": 1}]],
     "upto": 3,
     "begun": 2,
     "statuses": {"measured": 2, "failed": 1},
@@ -347,7 +345,7 @@ GROUP: dict[str, Any] = {
     "largest": 1.0,
     "since": 1.5,
 }
-HEAD = {"record": "head", "version": 2, "experiment": "e", "run": "r", "live": {"record": "all"}}
+HEAD = {"record": "head", "version": 3, "experiment": "e", "run": "r", "live": {}}
 SPACES_RECORD = {"record": "spaces", "action": describe(ACTIONS), "observation": describe(PICTURES)}
 
 
@@ -364,27 +362,24 @@ def journal(tmp_path: Path) -> Callable[..., Path]:
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        *(("count", value) for value in (4, "3", -1)),
-        ("numbers", [1, 2]),
-        ("episode", None),
-        *(("reward", value) for value in ([1.0, "x", 2.0], [1.0, 2.0])),
-        ("duration_s", None),
+        *(("numbers", value) for value in ([1, 2], [1, 2, -3], "3", None)),
+        ("episodes", None),
+        *(("rewards", value) for value in ([1.0, "x", 2.0], [1.0, 2.0])),
+        ("durations", None),
         ("terminated", [3]),
         ("truncated", None),
         *(("metrics", value) for value in ({"m": [1.0]}, [1])),
-        *(("context", value) for value in ([[0]], [[1, {}]], [[0, {}], [2, {}], [1, {}]])),
-        *(("unmeasured", value) for value in ([[2, "failed"]], [[7, "failed", "why"]])),
-        ("action", [[0, 1]]),
-        ("observation", {}),
-        *(("episodes", value) for value in ([[1, 0, 1]], [[1, 0, 1, 2, 2, "much", "terminated", {}]])),
+        *(("contexts", value) for value in ([[0]], [[1, {}]], [[0, {}], [2, {}], [1, {}]])),
+        *(("unmeasured", value) for value in ({"2": ["failed"]}, {"7": ["failed", "why"]})),
+        *(("actions", value) for value in ([[0, 1]], [5])),
+        ("observation_row", -1),
+        *(("over", value) for value in ([[1, 0, 1]], [[1, 0, 1, 2, 2, "much", "terminated", {}]])),
         ("statuses", {"measured": "two"}),
         *((name, "bad") for name in ("worst", "largest", "upto", "begun", "since")),
     ],
 )
 def test_parts_that_do_not_fit_are_damage(journal: Callable[..., Path], part: str, value: Any) -> None:
     record = {**GROUP, part: value}
-    if part == "numbers":
-        del record["first"]
     path = journal(HEAD, GROUP, record, GROUP)
     with pytest.raises(StoreError) as caught:
         reader.scan(path)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.heads import head
 
 from tunegym.tuning.model.trial import Measured, Outcome, Trial
-from tunegym.tuning.stores.records import Head, SessionRecord
+from tunegym.tuning.stores.records import SessionRecord
 from tunegym.tuning.stores.trials import JournalStore
 
 TOKEN = "a-token"
@@ -20,7 +21,12 @@ def store(tmp_path: Path) -> Callable[[], JournalStore]:
     """A session of the journal in ``tmp_path / "e"``; each call is another one."""
     return lambda: JournalStore(
         tmp_path / "e",
-        Head("e", TOKEN, 0, "random_search", {"x": {"values": [1, 2, 3]}}, {"load": {"values": [0.1, 0.2]}}, ["v"]),
+        head(
+            run=TOKEN,
+            knobs={"x": {"values": [1, 2, 3]}},
+            env_params={"load": {"values": [0.1, 0.2]}},
+            metrics=["v"],
+        ),
         SessionRecord("print"),
     )
 

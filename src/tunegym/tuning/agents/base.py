@@ -66,7 +66,7 @@ class _Agent:
         supports_variable_environment: whether the agent handles env_params.
         plans_contexts: whether it tries its settings in every represented context, instead of the drawn one.
         finite: whether it ends by itself and needs no budget.
-        phase: what the trial is for that was just chosen: ``search``, or ``repeat`` for a setting that is measured again.
+        phase: what the trial is for that was just chosen: ``search``, or ``repeat`` to measure a setting again.
         failure: why ``run`` returned non-zero, in a sentence; if it knows.
         failure_hint: what to do about it, if known.
         ended: why ``run`` returned 0 with budget left; if it knows.

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from tunegym.core.errors import Problem
 from tunegym.core.randomness import integer
-from tunegym.tuning.agents.base import WARM_START, AgentConfig, BaseAgent, feedback_of, warm_start_problems
+from tunegym.tuning.agents.base import WARM_START, AgentConfig, BaseAgent, warm_start_problems
 from tunegym.tuning.model.scenario import Experiment, aims
 from tunegym.tuning.model.space import Choice, Knob, Range, Space
 from tunegym.tuning.model.trial import Feedback, Observation, Trial

@@ -11,14 +11,13 @@ import numpy as np
 from scipy.special import ndtr
 
 from tunegym.tuning.inference.confirmation import Nomination
+from tunegym.tuning.inference.coordinates import Floats, changes_from
 from tunegym.tuning.inference.decision import LIKELY, Certainty, Comparison, Decision, Estimate, Jury, rounds_needed
-from tunegym.tuning.inference.coordinates import Floats
 from tunegym.tuning.inference.observations import CostScale, Observations, Question, Row
 from tunegym.tuning.inference.surrogate import INFLATION, Standard, Surrogate
-from tunegym.tuning.model.scenario import Judged
-from tunegym.tuning.model.scenario import OverContexts
-from tunegym.tuning.model.trial import CONFIRM, Measured, Trial
-from tunegym.tuning.model.values import Action, Context, exact_key
+from tunegym.tuning.model.scenario import Judged, OverContexts
+from tunegym.tuning.model.trial import CONFIRM, Trial, samples_of
+from tunegym.tuning.model.values import Action, Context
 
 FEWEST = 2
 """Measurements without which nothing is recommended."""
@@ -154,7 +153,7 @@ class Analysis:
         for trial in ordered:
             self._observations.add(trial)
         self._done = len(ordered)
-        self._usable = sum(_samples(row) for row in self._observations.measured())
+        self._usable = sum(len(samples_of(row.trial)) for row in self._observations.measured())
         self._scale = self._observations.scale
         self.surrogate: Surrogate | None = None
         if self._usable >= FEWEST:
@@ -198,6 +197,11 @@ class Analysis:
         if decision is None:
             return self._by_model(contexts, where)
         return self._by_rounds(contexts, where, decision)
+
+    def front(self) -> list[Candidate]:
+        """Return the Pareto set of several objectives."""
+        every = range(len(self.question.contexts))
+        return [self._evidence(setting, every, None, None) for setting in pareto(self._observations)]
 
     # by fresh samples ---------------------------------------------------------------------------------
 
@@ -346,7 +350,7 @@ class Analysis:
         baseline = self.question.baseline
         if baseline is None:
             return dict(action)
-        return {name: value for name, value in action.items() if exact_key({name: value}) != exact_key({name: baseline[name]})}
+        return changes_from(baseline, action)
 
     def _drift(self) -> tuple[Drift, ...]:
         """Return the contexts in which the baseline surely changed."""
@@ -408,10 +412,6 @@ def _nothing(context: Context | None, reason: str) -> Verdict:
         settles_at=None,
         reason=reason,
     )
-
-
-def _samples(row: Row) -> int:
-    return len(row.trial.outcome.samples) if isinstance(row.trial.outcome, Measured) else 0
 
 
 def _rounded_up(count: int) -> int:

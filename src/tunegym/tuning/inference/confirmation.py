@@ -70,9 +70,7 @@ class Finalists:
 class Nomination:
     """Chooses the finalists of a search. ``rounds`` is how often they will be measured, ``own`` a policy's choices."""
 
-    def __init__(
-        self, surrogate: Surrogate, trials: int, allowed: Allowed, own: Sequence[Action | None] = ()
-    ) -> None:
+    def __init__(self, surrogate: Surrogate, trials: int, allowed: Allowed, own: Sequence[Action | None] = ()) -> None:
         self._surrogate, self._allowed, self._trials = surrogate, allowed, trials
         self._observations = surrogate.observations
         self._question = self._observations.question
@@ -119,7 +117,7 @@ class Nomination:
         rows = [row for row in self._observations.rows if row.context in contexts]
         failed = {row.setting for row in rows if not row.worked}
         worked = {row.setting for row in rows if row.worked} - failed
-        excess = {setting: 0.0 for setting in worked}
+        excess = dict.fromkeys(worked, 0.0)
         for row in rows:
             if row.setting in worked:
                 excess[row.setting] = max(excess[row.setting], self._observations.violation(row))

@@ -35,9 +35,7 @@ class Coordinates:
     def __init__(self, space: Space) -> None:
         self.knobs: Mapping[str, Knob] = space.knobs
         self.categorical = np.array([not is_ordered(knob) for knob in space.knobs.values()], dtype=bool)
-        self._columns = {
-            name: _positions(knob) for name, knob in space.knobs.items() if isinstance(knob, Choice)
-        }
+        self._columns = {name: _positions(knob) for name, knob in space.knobs.items() if isinstance(knob, Choice)}
 
     def point(self, action: Action) -> list[float]:
         """Return the point of a setting."""
@@ -110,9 +108,7 @@ class ContextIndex:
         return min(self._distances(part)) < 1e-5
 
     def _distances(self, part: Context) -> list[float]:
-        return [
-            math.dist(self._partial(part, part), self._partial(context, part)) for context in self.contexts
-        ]
+        return [math.dist(self._partial(part, part), self._partial(context, part)) for context in self.contexts]
 
     def _partial(self, context: Context, names: Iterable[str]) -> list[float]:
         return [self._coordinates._coordinate(name, context[name]) for name in names]
@@ -133,6 +129,6 @@ class ContextIndex:
         return np.hstack([drawn, drawn**2]), np.hstack([nearest, nearest**2])
 
 
-def distance_to(baseline: Action, action: Action) -> int:
-    """Return how many knobs differ between two settings."""
-    return sum(exact_key({name: baseline[name]}) != exact_key({name: action[name]}) for name in action)
+def changes_from(baseline: Action, action: Action) -> dict[str, Scalar]:
+    """Return the values of a setting that differ from the baseline's."""
+    return {name: value for name, value in action.items() if exact_key({"": value}) != exact_key({"": baseline[name]})}

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from tunegym.tuning.inference.confirmation import Rounds
-from tunegym.tuning.inference.coordinates import Floats, distance_to
+from tunegym.tuning.inference.coordinates import Floats, changes_from
 from tunegym.tuning.inference.observations import Observations, Spread
 from tunegym.tuning.inference.surrogate import INFLATION, Surrogate
 
@@ -229,7 +229,7 @@ class Jury:
 
     def _changes(self, setting: int) -> int:
         baseline = self._observations.question.baseline
-        return distance_to(baseline or {}, self._observations.actions[setting])
+        return len(changes_from(baseline or {}, self._observations.actions[setting]))
 
     def drift(self) -> Mapping[int, Estimate]:
         """Return by context how much the baseline's cost rose from the search to the rounds."""

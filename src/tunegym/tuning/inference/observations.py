@@ -237,6 +237,21 @@ def _slopes(contexts: Floats, costs: Floats) -> Floats:
     return np.linalg.solve(centred.T @ centred + ridge, centred.T @ (costs - np.median(costs)))
 
 
+def advantages(question: Question, usual: Iterable[Trial], trials: Iterable[Trial]) -> dict[int, float]:
+    """Return by number how far measured rewards are above the median of the ``usual`` trials in their context."""
+    reward = CostScale(Judged(), is_ratio=False)
+    peers = Observations(question, usual)
+    costs = peers.costs(peers.measured(), reward)
+    contexts = np.array([row.context for row in peers.measured()], dtype=int)
+    typical = {context: float(np.median(costs[contexts == context])) for context in np.unique(contexts)}
+    own = [trial for trial in trials if trial.measured]
+    places = [question.contexts.index(trial.context) for trial in own]
+    return {
+        trial.number: typical.get(context, -trial.reward) + trial.reward
+        for trial, context in zip(own, places, strict=True)
+    }
+
+
 @dataclass(frozen=True)
 class Spread:
     """A sum of squares and its degrees of freedom."""
@@ -273,7 +288,9 @@ class Cells:
         """Return the cells of samples by setting and context."""
         keys = np.array(list(groups), dtype=np.intp).reshape(len(groups), 2)
         means = np.array([np.mean(samples) for samples in groups.values()])
-        squares = [np.sum((np.array(samples) - mean) ** 2) for samples, mean in zip(groups.values(), means, strict=True)]
+        squares = [
+            np.sum((np.array(samples) - mean) ** 2) for samples, mean in zip(groups.values(), means, strict=True)
+        ]
         counts = np.array([len(samples) for samples in groups.values()], dtype=float)
         return cls(keys[:, 0], keys[:, 1], means, counts, np.array(squares))
 

@@ -55,9 +55,7 @@ class Proposal:
 class Search:
     """Proposes settings, and learns from closed trials. ``budget`` is the number of trials of the search."""
 
-    def __init__(
-        self, question: Question, budget: int | None, seed: int, allowed: Allowed, drawn: Drawn
-    ) -> None:
+    def __init__(self, question: Question, budget: int | None, seed: int, allowed: Allowed, drawn: Drawn) -> None:
         self.question = question
         self.observations = Observations(question)
         self._closed: list[Trial] = []
@@ -94,16 +92,16 @@ class Search:
 
     # proposals ----------------------------------------------------------------------------------------
 
-    def propose(self, number: int, context: Context, in_flight: Sequence[tuple[Action, Context]], fit: Fit) -> Proposal | None:
+    def propose(
+        self, number: int, context: Context, in_flight: Sequence[tuple[Action, Context]], fit: Fit
+    ) -> Proposal | None:
         """Return what trial ``number`` measures under ``context``; None if every setting was.
 
         ``fit`` gives hyperparameters by ``fit_size``.
         """
         index = self.question.contexts.index(context)
         observations = self.observations
-        pending = [
-            (observations.setting(action), self.question.contexts.index(drawn)) for action, drawn in in_flight
-        ]
+        pending = [(observations.setting(action), self.question.contexts.index(drawn)) for action, drawn in in_flight]
         draw = np.random.default_rng(integer(self._seed, 2**63, "bayes", number))
         tried = _Tried(observations, index, pending)
         if tried.wants_baseline(self._budget):
@@ -231,9 +229,7 @@ class _Tried:
     def repeat(self) -> int | None:
         """Return the best setting that was measured once, as long as too few were measured again."""
         settings = [row.setting for row in self._measured]
-        singles = [
-            row for row in self._measured if settings.count(row.setting) == 1 and row.setting not in self._busy
-        ]
+        singles = [row for row in self._measured if settings.count(row.setting) == 1 and row.setting not in self._busy]
         repeats = len(settings) - len(set(settings)) + len(set(self._busy) & set(settings))
         enough = repeats >= max(3, REPEATS * len(settings)) or len(settings) < 3 * (repeats + 1)
         if not singles or enough or not self._allows_repeats:

@@ -140,9 +140,7 @@ class Surrogate:
         settings, contexts = np.array(pending, dtype=np.intp).T
         points = self.points([self.observations.actions[setting] for setting in settings])
         means = self.cost.means(self.cost.reach(points))[contexts, np.arange(len(contexts))]
-        return Posterior(
-            self._aspects[0].process, self.cost.samples.plus(points, contexts, means), self.cost.shape
-        )
+        return Posterior(self._aspects[0].process, self.cost.samples.plus(points, contexts, means), self.cost.shape)
 
     def points(self, actions: Sequence) -> Floats:
         """Return the points of settings."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from tunegym.tuning.inference.answer import Answer, Candidate, Gain, Interval, Verdict
-from tunegym.tuning.model.values import counted, number, pairs, plus_minus
+from tunegym.tuning.inference.coordinates import changes_from
+from tunegym.tuning.model.values import Action, counted, number, pairs, plus_minus
 
 NONE_SURE = "not confirmed"
 
@@ -32,7 +32,9 @@ def coverage(answer: Answer) -> str:
     if not count:
         return ""
     stand = "" if answer.is_exact else " that stand for all"
-    return f"over all {count} contexts{stand}" if answer.over_contexts == "mean" else f"in the worst of {count} contexts"
+    if answer.over_contexts != "mean":
+        return f"in the worst of {count} contexts{stand}"
+    return f"over all {count} contexts{stand}"
 
 
 def place(verdict: Verdict) -> str:
@@ -159,7 +161,7 @@ class _Writer:
             return f"keep your settings: nothing in the search looked better by more than its noise; {unsure}"
         if not self._has_baseline:
             return f"use {pairs(best.action)}: {self._value(best)}, {unsure}; a search's best value flatters itself"
-        if best.gain is None or chosen is best and best.certainty == "unclear":
+        if best.gain is None or (chosen is best and best.certainty == "unclear"):
             return f"change {_change(best)}: {self._broken(verdict)}; {unsure}"
         about = f"about {_size(best.gain.mean, best.gain)} {self._unit(best.gain)} by the search"
         if verdict.keeps_baseline:
@@ -230,8 +232,5 @@ def _change(candidate: Candidate) -> str:
     return pairs(candidate.changes) if candidate.changes else pairs(candidate.action)
 
 
-def _change_of(action: Mapping[str, object], baseline: Mapping[str, object] | None) -> str:
-    if baseline is None:
-        return pairs(action)
-    changes = {name: value for name, value in action.items() if value != baseline[name]}
-    return pairs(changes) if changes else "your settings"
+def _change_of(action: Action, baseline: Action | None) -> str:
+    return pairs(action if baseline is None else changes_from(baseline, action)) or "your settings"

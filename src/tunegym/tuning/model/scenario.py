@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from tunegym.core.randomness import integer
 from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.space import Choice, EnvParams, Space
@@ -77,6 +79,15 @@ class Objective:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, without unset values."""
         return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What settings are judged by."""
+
+    metric: str | None = None  # None: the reward
+    goal: Goal = "max"  # of that metric; ``max`` of the reward
+    # ``ratio`` for costs that are never negative; ``auto`` is a ratio if all that is measured is positive
+    scale: Literal["ratio", "difference", "auto"] = "auto"
 
 
 def aims(objectives: Sequence[Objective]) -> tuple[Objective, ...]:
@@ -209,6 +220,7 @@ class Experiment:
     reward: str | None = "identity"  # the reward's name or reference; None if the objectives define it
     metrics: tuple[MetricSpec, ...] = ()
     goals: Mapping[str, Goal] = field(default_factory=dict)  # which way metrics are better, where that is known
+    judged: Judged = field(default_factory=Judged)
     # refuse parameters that must not be tried: parsed expressions, or users' functions
     constraints: tuple[Constraint, ...] = ()
     penalties: Penalties = field(default_factory=Penalties)
@@ -262,10 +274,9 @@ class Experiment:
         return self.warmup + (2 if self.repeats == "auto" else self.repeats)
 
     @property
-    def judged_metric(self) -> str | None:
-        """The metric that a running trial reports and pruners judge; None if there is none."""
-        goals = aims(self.objectives)
-        return goals[0].metric if goals else next(iter(self.agent_metrics), None)
+    def reported_metric(self) -> str | None:
+        """The metric that a running trial reports; None if there is none."""
+        return self.judged.metric or next(iter(self.agent_metrics), None)
 
     def parameter_names(self) -> list[str]:
         """Return every address that a trial has a value for: fixed, knobs and env_params."""

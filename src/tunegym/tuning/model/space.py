@@ -60,7 +60,7 @@ class Choice:
 
     def spec(self) -> dict[str, Any]:
         """Return the knob as plain data, for the journal's head."""
-        return {"values": list(self.values)}
+        return {"values": self.values}
 
 
 @dataclass(frozen=True)
@@ -234,10 +234,6 @@ class Space:
             parts = [f"missing: {', '.join(missing)}"] if missing else []
             parts += [f"extra: {', '.join(extra)}"] if extra else []
             raise ActionError(f"the action's keys don't match the knobs ({'; '.join(parts)})", hint=hint)
-
-    def spec(self) -> dict[str, Any]:
-        """Return the knobs as plain data, for the journal's head."""
-        return {name: knob.spec() for name, knob in self.knobs.items()}
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

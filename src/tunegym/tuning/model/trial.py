@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from tunegym.tuning.model.values import Action, Context, Metrics
+import msgspec
+
+from tunegym.tuning.model.values import Action, Context, Metrics, Scalar
 
 # jobs -------------------------------------------------------------------------------------------------
 
@@ -208,9 +210,9 @@ _UNMEASURED = {kind.status: kind for kind in (Infeasible, Failed, TimedOut, Canc
 STATUSES = (Measured.status, *_UNMEASURED)
 
 
-def outcome_of(status: str, reason: str, samples: list[dict[str, float]]) -> Outcome:
+def outcome_of(status: str, reason: str, samples: tuple[Metrics, ...]) -> Outcome:
     """Return the outcome of a journal's record."""
-    return Measured(tuple(samples)) if status == Measured.status else _UNMEASURED[status](reason)
+    return Measured(samples) if status == Measured.status else _UNMEASURED[status](reason)
 
 
 # trials -----------------------------------------------------------------------------------------------
@@ -273,6 +275,11 @@ class Trial:
         return "" if isinstance(self.outcome, Measured) else self.outcome.reason
 
 
+def samples_of(trial: Trial) -> tuple[Metrics, ...]:
+    """Return the samples of a measured trial; none of any other."""
+    return trial.outcome.samples if isinstance(trial.outcome, Measured) else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """The observation that an agent acts on."""
@@ -333,8 +340,7 @@ EpisodeEnd: TypeAlias = Literal["terminated", "truncated", "failed", "reset", "c
 """The server ended it, a reset came before that, or the run ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Episode:
+class Episode(msgspec.Struct, frozen=True, array_like=True):
     """One finished episode of a live experiment."""
 
     number: int  # counts the experiment's episodes in the order in which they began
@@ -344,4 +350,4 @@ class Episode:
     length: int  # number of steps
     total: float  # sum of its rewards
     end: EpisodeEnd  # how it ended
-    context: Mapping[str, Any]  # of its first step
+    context: Mapping[str, Scalar]  # of its first step

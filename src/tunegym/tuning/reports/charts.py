@@ -17,10 +17,10 @@ import orjson
 
 from tunegym.core.text import printable
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.episodes import WindowedCurve, Windows
-from tunegym.tuning.answers.ranking import samples_of
-from tunegym.tuning.model.space import nested
-from tunegym.tuning.model.trial import STATUSES, Measured, Trial
+from tunegym.tuning.inference.episodes import WindowedCurve, Windows
+from tunegym.tuning.model.head import Head
+from tunegym.tuning.model.space import Choice, Knob, nested
+from tunegym.tuning.model.trial import STATUSES, Measured, Trial, samples_of
 from tunegym.tuning.model.values import labels, masked
 from tunegym.tuning.reports.verdicts import answer_chart
 from tunegym.tuning.workloads.template import Template, TemplateError
@@ -53,7 +53,7 @@ def charts_of(results: TrialResults, fixed: Mapping[str, Any], share: float) -> 
         notes.append(
             f"plots and the table show {len(shown):,} of {closed:,} trials; the numbers above count all of them"
         )
-    head = results.head or {"knobs": {}, "env_params": {}, "metrics": []}
+    head = results.head
     charts: dict[str, Any] = {"notes": notes, "table": columns(shown, head, results.times)}
     command = command_of(results, fixed)
     if command is not None:
@@ -64,8 +64,15 @@ def charts_of(results: TrialResults, fixed: Mapping[str, Any], share: float) -> 
     charts |= {"ends": windows.ends(), "training": training_curves(results.folder, windows)}
     if (values := results.advantages(trial for trial in results if trial.phase == "search")) is not None:
         charts["table"]["advantage"] = [values.get(trial.number) for trial in shown]
-    told = answer_chart(results.answer, results.trials, head["metrics"], results.goals, results.judged)
-    return charts | {"labels": setting_labels(results.facts), "answer": told}
+    chart = answer_chart(results.answer, results.trials, _tried(results))
+    return charts | {"labels": setting_labels(results.facts), "answer": chart}
+
+
+def _tried(results: TrialResults) -> str:
+    """How many settings were measured, of how many."""
+    best, size = results.facts["best"], results.head.space.size
+    tried = best.get("settings_tried", 1) if best else 0
+    return f"{tried:,} of a continuous space" if size is None else f"{tried:,} of {size:,}"
 
 
 def setting_labels(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,25 +111,24 @@ def kept(trials: Sequence[Trial], most: int) -> list[Trial]:
     return sorted(chosen, key=lambda trial: trial.number)
 
 
-def parameter(name: str, spec: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
+def parameter(name: str, domain: Knob, values: Sequence[Any]) -> dict[str, Any]:
     """One knob's or env_param's column; None stands for a trial that has no value."""
-    if "values" in spec:
-        place = {(type(value), value): index for index, value in enumerate(spec["values"])}
-        index = [-1 if value is None else place[type(value), value] for value in values]
-        return {"name": name, "kind": "list", "labels": labels(spec["values"]), "index": index}
-    column = {"name": name, "kind": "range", "low": spec["low"], "high": spec["high"], "dtype": spec["dtype"]}
-    column |= {"log": bool(spec.get("log")), "values": list(values)}
-    if spec["dtype"] == "int" and max(abs(spec["low"]), abs(spec["high"])) > EXACT:
+    if isinstance(domain, Choice):
+        index = [-1 if value is None else domain.index(value) for value in values]
+        return {"name": name, "kind": "list", "labels": labels(domain.values), "index": index}
+    column = {"name": name, "kind": "range", "low": domain.low, "high": domain.high, "dtype": domain.dtype}
+    column |= {"log": domain.log, "values": list(values)}
+    if domain.dtype == "int" and max(abs(domain.low), abs(domain.high)) > EXACT:
         column["text"] = [None if value is None else str(value) for value in values]
     return column
 
 
-def columns(trials: Sequence[Trial], head: Mapping[str, Any], times: Mapping[int, float]) -> dict[str, Any]:
+def columns(trials: Sequence[Trial], head: Head, times: Mapping[int, float]) -> dict[str, Any]:
     """Every trial by column, in the order given."""
     reasons: dict[str, int] = {"": 0}
     phases = {name: at for at, name in enumerate(dict.fromkeys(["search", *(trial.phase for trial in trials)]))}
     metrics = [trial.metrics for trial in trials]
-    names = list(dict.fromkeys([*head["metrics"], *(name for one in metrics for name in one)]))
+    names = list(dict.fromkeys([*head.metrics, *(name for one in metrics for name in one)]))
     table: dict[str, Any] = {
         "number": [trial.number for trial in trials],
         "statuses": list(STATUSES),
@@ -135,9 +141,13 @@ def columns(trials: Sequence[Trial], head: Mapping[str, Any], times: Mapping[int
         "reasons": [masked(reason) for reason in reasons],
         "duration_s": [round(trial.duration_s, 6) for trial in trials],
         "closed_s": [round(times[trial.number], 6) if trial.number in times else None for trial in trials],
-        "knobs": [parameter(name, spec, [t.action.get(name) for t in trials]) for name, spec in head["knobs"].items()],
+        "knobs": [
+            parameter(name, spec.domain, [trial.action.get(name) for trial in trials])
+            for name, spec in head.knobs.items()
+        ],
         "env_params": [
-            parameter(name, spec, [t.context.get(name) for t in trials]) for name, spec in head["env_params"].items()
+            parameter(name, spec.domain, [trial.context.get(name) for trial in trials])
+            for name, spec in head.env_params.items()
         ],
         "metrics": [{"name": name, "values": [one.get(name) for one in metrics]} for name in names],
     }
@@ -166,12 +176,12 @@ def command_of(results: TrialResults, fixed: Mapping[str, Any]) -> Callable[[Tri
     """
     arguments = results.declared.get("cmd_args", {})
     template, target = arguments.get("command"), arguments.get("callable")
-    repeat = "" if results.head.get("repeats", 1) == 1 else "/repeat-1"
+    repeat = "" if results.head.repeats == 1 else "/repeat-1"
     if not isinstance(template or target, str):
         return None
 
     def command(trial: Trial) -> str | None:
-        opened = trial.action or not results.head.get("knobs")
+        opened = trial.action or not results.head.knobs
         if trial.cached_from is not None or trial.status == "infeasible" or not opened:
             return None
         values = {**fixed, **trial.action, **trial.context}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tunegym.core.errors import StoreError
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.episodes import ContextGroups, Pace, Windows, context_groups
+from tunegym.tuning.inference.episodes import ContextGroups, Pace, Windows, context_groups
 from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import FAILURES, Episode
 from tunegym.tuning.model.values import counted, number, seconds
@@ -26,14 +26,15 @@ from tunegym.tuning.reports.charts import training_curves
 from tunegym.tuning.reports.results import Results, need_pandas
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import living_writer
-from tunegym.tuning.stores.reader import OWN_ENDS, Entry, JobStart, Lost, SessionMark, Steps
+from tunegym.tuning.stores.reader import OWN_ENDS, Entry
+from tunegym.tuning.stores.records import JobRecord, Lost, SessionRecord, Steps
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from gymnasium import spaces
 
-    from tunegym.tuning.answers.recommendation import Recommendation
+    from tunegym.tuning.inference.recommendation import Recommendation
 
 STABLE_BASELINES = """from stable_baselines3 import {0}
 
@@ -71,10 +72,10 @@ class _Pass:
         self._examples: dict[tuple[str, str], str] = {}
         self._upto = self._slots = self._started = 0
 
-    def add(self, entry: Entry) -> None:
-        if isinstance(entry, SessionMark) and entry.record["record"] == "session":
-            self._slots, self._started = entry.record.get("slots") or 1, 0
-        elif isinstance(entry, JobStart):
+    def add(self, entry: Entry, elapsed_s: float) -> None:
+        if isinstance(entry, SessionRecord):
+            self._slots, self._started = entry.slots, 0
+        elif isinstance(entry, JobRecord):
             self.starts += 1
             self._started += 1
             self.restarts += self._started > self._slots
@@ -84,6 +85,7 @@ class _Pass:
             if len(self.lost) < MOST_LOST:
                 self.lost.append([entry.first, entry.last])
         elif isinstance(entry, Steps):
+            self.pace.add(self._upto, entry.upto, elapsed_s)
             self._add_steps(entry)
 
     def _reach(self, upto: int) -> None:
@@ -91,7 +93,6 @@ class _Pass:
         self.windows.reach(self._upto)
 
     def _add_steps(self, steps: Steps) -> None:
-        self.pace.add(self._upto, steps.upto, steps.elapsed_s)
         self._reach(steps.upto)
         self.recorded += len(steps.numbers)
         rewards: list[float | None] = list(steps.rewards)
@@ -128,8 +129,8 @@ class LiveResults(Results):
         found, running = _Pass(), living_writer(self.folder) is not None
         for entry in journal.read(last=True):
             if not found.groups and journal.journal.head is not None:
-                found.groups = context_groups(journal.journal.head.get("env_params", {}), found.windows)
-            found.add(entry)
+                found.groups = context_groups(journal.journal.head.env_params, found.windows)
+            found.add(entry, journal.journal.elapsed_s)
         if not running:
             found.unfinished = journal.journal.finish_episodes()
             found.add_episodes(found.unfinished)
@@ -236,13 +237,13 @@ class LiveResults(Results):
     @property
     def policy(self) -> Path | None:
         """The file that Stable-Baselines3's, or our, ``load`` takes; None if the agent has left none."""
-        name, *_ = LOADERS.get(self.head.get("agent") or "", (policies.MODEL,))
+        name, *_ = LOADERS.get(self.head.agent or "", (policies.MODEL,))
         place = self.folder / policies.FOLDER / name
         return place if place.is_file() else None
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:
         """Always raises ``StoreError``: there are no settings. It says where the policy is and how it is used."""
-        agent, place = self.head.get("agent"), self.policy
+        agent, place = self.head.agent, self.policy
         what = f"{self.name} is a live experiment: it has no settings to recommend"
         if place is None:
             hint = "an agent that learns, such as ppo, leaves one in policy/"
@@ -259,7 +260,7 @@ class LiveResults(Results):
         if self.policy is None:
             return None
         place = self.policy.relative_to(self.folder.parent).as_posix()
-        loader = LOADERS.get(self.head.get("agent") or "")
+        loader = LOADERS.get(self.head.agent or "")
         return {"path": place, "load": loader[1].format(loader[2], place) if loader else None}
 
     # summaries ----------------------------------------------------------------------------------------
@@ -270,7 +271,7 @@ class LiveResults(Results):
 
     @property
     def _record(self) -> str:
-        return self.head.get("live", {}).get("record", "all")
+        return "all" if self.head.live is None else self.head.live.spelled
 
     @property
     def _rate(self) -> float | None:
@@ -368,9 +369,8 @@ class LiveResults(Results):
         past, passed = self._read
         mean, pace = self.mean_return, self._rate
         spread = statistics.stdev(past.returns) if len(past.returns) > 1 else None
-        described = past.spaces or {}
         entry = {
-            "spaces": {key: described[key] for key in ("action", "observation") if key in described} or None,
+            "spaces": past.spaces and {"action": past.spaces.action, "observation": past.spaces.observation},
             "live": {
                 "episodes": past.over,
                 "mean_return": mean,

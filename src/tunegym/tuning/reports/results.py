@@ -19,8 +19,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
 from tunegym.core.errors import ConfigError, Problem, StoreError, TunegymError
 from tunegym.core.text import did_you_mean, escaped
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.summary import Counts, Summary, Table
 from tunegym.tuning.model.values import counted, masked, number, spelled
 from tunegym.tuning.stores import reader
@@ -29,7 +32,7 @@ from tunegym.tuning.stores.journal import living_writer
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tunegym.tuning.answers.recommendation import Recommendation
+    from tunegym.tuning.inference.recommendation import Recommendation
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +74,9 @@ class Results(ABC):
         return self._read[0]
 
     @property
-    def head(self) -> Mapping[str, Any]:
-        """The journal's first record; empty before there is one."""
-        return self.journal.head or {}
+    def head(self) -> Head:
+        """The journal's first record; one without knobs and metrics before there is one."""
+        return self.journal.head or Head(experiment=self.name, run="")
 
     @property
     def state(self) -> str:
@@ -87,12 +90,12 @@ class Results(ABC):
     @property
     def ended(self) -> str | None:
         """Why the experiment ended; None if it was cut off or still runs."""
-        return self.journal.ended["reason"] if self.journal.ended is not None else None
+        return self.journal.ended.reason if self.journal.ended is not None else None
 
     @property
     def code(self) -> int | None:
         """The exit code that it ended with; None if it was cut off or still runs."""
-        return self.journal.ended["code"] if self.journal.ended is not None else None
+        return self.journal.ended.code if self.journal.ended is not None else None
 
     # the part of each kind ----------------------------------------------------------------------------
 
@@ -187,17 +190,17 @@ class Results(ABC):
             "ended": self.ended,
             "code": self.code,
             "damage": self.journal.damage,
-            "agent": head.get("agent"),
-            "seed": head.get("seed"),
-            "metrics": head.get("metrics", []),
+            "agent": head.agent,
+            "seed": head.seed,
+            "metrics": head.metrics,
             "reasons": _most_common(reasons),
             "time": {
                 "wall_s": self.journal.elapsed_s,
                 **time,
                 "sessions": len(sessions),
-                "hosts": list(dict.fromkeys(str(session["host"]) for session in sessions if "host" in session)),
-                "started_at": sessions[0]["at"] if sessions else None,
-                "slots": sessions[-1].get("slots") if sessions else None,
+                "hosts": list(dict.fromkeys(session.host for session in sessions)),
+                "started_at": sessions[0].at if sessions else None,
+                "slots": sessions[-1].slots if sessions else None,
             },
             **findings,
         }
@@ -218,20 +221,20 @@ class Results(ABC):
         entry = {
             "experiment": self.name,
             "state": self.state,
-            "agent": self.head.get("agent"),
+            "agent": self.head.agent,
             "trials": self._done,
             "measured": self.statuses["measured"],
             "best": None,
             "total_s": self.journal.elapsed_s,
-            "metrics": self.head.get("metrics", []),
+            "metrics": self.head.metrics,
             "objectives": [],
             "goals": {},
-            "reward": self.declared.get("agent_reward_function"),
+            "reward": self.head.reward,
             "knobs": {},
-            "env_params": self.head.get("env_params", {}),
+            "env_params": msgspec.to_builtins(self.head.env_params),
             "spaces": None,
             "baseline": None,
-            "over_contexts": self.head.get("over_contexts"),
+            "over_contexts": self.head.over_contexts,
             "contexts": [],
             "live": None,
         }
@@ -301,7 +304,7 @@ def _open(name: str, folder: Path, declared: Mapping[str, Any], scenario_dir: st
         head = reader.head_of(folder / reader.JOURNAL)
     arguments = declared.get("cmd_args")
     mode = arguments.get("live_rl_mode") if isinstance(arguments, Mapping) else None
-    live = bool(head.get("live")) if head is not None else declared.get("workload") == "live" or mode is True
+    live = head.live is not None if head is not None else declared.get("workload") == "live" or mode is True
     return (LiveResults if live else TrialResults)(name, folder, declared, scenario_dir)
 
 
@@ -336,8 +339,9 @@ def find_runs(folder: Path) -> list[Path]:
 
 def started_at(run: Path) -> float:
     """When a run began: by its journals, which a copy leaves as they are; without one, by its scenario's file."""
-    with contextlib.suppress(OSError, StoreError, KeyError, TypeError, ValueError):
-        return min(float((reader.head_of(path) or {})["at"]) for path in run.glob(f"*/{reader.JOURNAL}"))
+    with contextlib.suppress(OSError, StoreError, ValueError):
+        heads = map(reader.head_of, run.glob(f"*/{reader.JOURNAL}"))
+        return min(head.at for head in heads if head is not None)
     return (run / SCENARIO).stat().st_mtime
 
 

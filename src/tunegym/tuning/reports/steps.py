@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from gymnasium import spaces
 
+from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import EPISODE_COLUMNS, MEASURED, SIDES, Elements, StepTable
 from tunegym.tuning.stores.reader import Lost, Steps
@@ -43,9 +44,8 @@ class _Layout:
     """Which columns there are, and what a group of steps has in each."""
 
     def __init__(self, results: LiveResults) -> None:
-        self._env_params = list(results.head.get("env_params", ()))
-        self._metrics = list(results.head.get("metrics", ()))
-        self._record = str(results.head.get("live", {}).get("record", "all"))
+        self._env_params, self._metrics = list(results.head.env_params), list(results.head.metrics)
+        self._recording = results.head.live or Recording()
         nothing = spaces.Dict({})  # of a server that never answered
         self._table = StepTable(
             results.action_space or nothing, results.observation_space or nothing, self._metrics, self._env_params
@@ -83,15 +83,14 @@ class _Layout:
 
     def lost(self, group: Lost) -> dict[str, Any]:
         """Rows for numbers of which nothing is on record, as far as they would have been recorded."""
-        every = int(self._record.partition(":")[2] or 1)
-        numbers = range(0) if self._record == "episodes" else range(group.first, group.last + 1)
-        steps = [number for number in numbers if number % every == 0]
+        numbers = range(0) if self._recording.kind == "episodes" else range(group.first, group.last + 1)
+        steps = [number for number in numbers if number % self._recording.every == 0]
         return {"step": steps, "status": "cancelled", "cached": False, "reason": "the session was cut off", "row": -1}
 
 
 def episode_table(results: LiveResults) -> pd.DataFrame:
     """One row per episode that is over: the columns of ``episodes.csv``."""
-    names = list(results.head.get("env_params", ()))
+    names = list(results.head.env_params)
     rows = [
         (one.number, one.first, one.last, one.length, one.total, one.end, one.lane, *map(one.context.get, names))
         for one in results.stream_episodes()

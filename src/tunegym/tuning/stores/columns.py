@@ -12,19 +12,20 @@ import os
 from collections.abc import Mapping, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+import msgspec
 import numpy as np
 import orjson
 from gymnasium import spaces
+from msgspec.structs import astuple
 
 from tunegym.core.errors import StoreError
 from tunegym.core.files import append_whole
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.model.values import Context, exact_key
 from tunegym.tuning.spaces import Leaf, leaves
-from tunegym.tuning.stores.reader import Lost, Steps
-from tunegym.tuning.stores.records import Record
+from tunegym.tuning.stores.records import Lost, Steps
 from tunegym.tuning.stores.views import line
 
 INLINE = 32
@@ -33,14 +34,24 @@ SIDES = {"action": "actions.bin", "observation": "observations.bin"}
 MOST_ROWS = 1024
 MOST_BYTES = 4 << 20
 MEASURED = "measured"
-TERMINATED, TRUNCATED = 1, 2
 EPISODE_COLUMNS = ("episode", "first_step", "last_step", "length", "return", "end", "lane")
 
-Row: TypeAlias = tuple[
-    int, int, Any, Any, float, float, int, Context, Mapping[str, float], tuple[str, str] | None, int | None
-]
-"""A step that waits to be written: number, episode, packed action, packed observation, reward, duration, TERMINATED and
-TRUNCATED added up, context, metrics, status and reason if it has no measurement, and the policy's weight version."""
+
+class Step(msgspec.Struct, gc=False):
+    """A step that waits to be written."""
+
+    number: int
+    episode: int
+    action: Any  # packed when it is added
+    observation: Any  # packed
+    reward: float
+    duration: float
+    terminated: bool
+    truncated: bool
+    context: Context
+    metrics: Mapping[str, float]
+    unmeasured: tuple[str, str] | None = None  # status and reason, if it has no measurement
+    version: int | None = None  # of the policy that chose the action
 
 
 class Elements:
@@ -140,11 +151,6 @@ def leaf_values(leaf: Leaf, values: Any) -> np.ndarray:
         raise StoreError(what, hint="start a new run") from error
 
 
-def _plain(array: np.ndarray) -> Any:
-    """For JSON, which has no infinity: the array, or one of texts."""
-    return array if np.isfinite(array).all() else array.astype(np.float64).astype(str).tolist()
-
-
 def _cells(array: np.ndarray) -> list[str]:
     rows = array.reshape(len(array), -1)
     text = orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY).decode()
@@ -223,34 +229,27 @@ class StepTable:
         drawn = self._drawn_columns
         return line(self.columns), line(["step", *self._env_params]), line([*EPISODE_COLUMNS, *drawn])
 
-    def group(
-        self, rows: Sequence[Row], over: list[Episode], sides: Mapping[str, int], upto: int, at: float, elapsed_s: float
-    ) -> Steps:
-        """Steps that are written together; ``sides`` are the rows at which side files continue."""
-        columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * 11
-        numbers, episodes, actions, observations, rewards, durations, ended, contexts, *rest = columns
-        metrics, unmeasured, versions = rest
-        ends = list(compress(range(len(rows)), ended))
-        return Steps(
-            list(numbers),
-            list(episodes),
-            list(rewards),
-            np.round(durations, 6).tolist(),
-            [place for place in ends if ended[place] & TERMINATED],
-            [place for place in ends if ended[place] & TRUNCATED],
-            self.actions.arrays(actions) if self.actions.inline else None,
-            self.observations.arrays(observations) if self.observations.inline else None,
-            sides.get("action", 0),
-            sides.get("observation", 0),
-            _runs(contexts) if self._env_params else [],
-            {name: [one.get(name) for one in metrics] for name in self._metrics},
-            {place: unmeasured[place] for place in compress(range(len(rows)), unmeasured)},
-            over,
-            upto,
-            at,
-            elapsed_s,
-            list(versions) if rows and versions[0] is not None else [],
-        )
+    def columns_of(self, steps: Sequence[Step], sides: Mapping[str, int]) -> dict[str, Any]:
+        """The columns of ``Steps``; ``sides`` are the rows at which side files continue."""
+        rows = list(zip(*map(astuple, steps), strict=True)) or [()] * len(Step.__struct_fields__)
+        column = dict(zip(Step.__struct_fields__, rows, strict=True))
+        places = range(len(steps))
+        return {
+            "numbers": list(column["number"]),
+            "episodes": list(column["episode"]),
+            "rewards": list(column["reward"]),
+            "durations": np.round(column["duration"], 6).tolist(),
+            "terminated": list(compress(places, column["terminated"])),
+            "truncated": list(compress(places, column["truncated"])),
+            "actions": self.actions.arrays(column["action"]) if self.actions.inline else None,
+            "observations": self.observations.arrays(column["observation"]) if self.observations.inline else None,
+            "action_row": sides.get("action", 0),
+            "observation_row": sides.get("observation", 0),
+            "contexts": _runs(column["context"]) if self._env_params else [],
+            "metrics": {name: [metrics.get(name) for metrics in column["metrics"]] for name in self._metrics},
+            "unmeasured": {place: steps[place].unmeasured for place in compress(places, column["unmeasured"])},
+            "weight_versions": [] if None in column["version"] else list(column["version"]),
+        }
 
     def lines(self, steps: Steps) -> tuple[str, str, str]:
         """The rows of each CSV."""
@@ -299,46 +298,13 @@ class StepTable:
         return line([one.number, one.first, one.last, one.length, one.total, one.end, one.lane, *drawn])
 
 
-def steps_record(steps: Steps) -> Record:
-    """The part of a ``steps`` record that ``Steps`` knows."""
-    count = len(steps.numbers)
-    record: Record = {"record": "steps", "count": count}
-    if count:
-        first = steps.numbers[0]
-        record |= {"first": first} if steps.numbers[-1] - first == count - 1 else {"numbers": steps.numbers}
-        record |= {
-            "episode": steps.episodes,
-            "reward": steps.rewards,
-            "duration_s": steps.durations,
-            "terminated": steps.terminated,
-            "truncated": steps.truncated,
-            "action": {"row": steps.action_row} if steps.actions is None else [*map(_plain, steps.actions)],
-        }
-        seen = steps.observations
-        record["observation"] = {"row": steps.observation_row} if seen is None else [*map(_plain, seen)]
-        if steps.contexts:
-            record["context"] = steps.contexts
-        if steps.metrics:
-            record["metrics"] = steps.metrics
-        if steps.weight_versions:
-            record["weight_version"] = steps.weight_versions
-        if steps.unmeasured:
-            record["unmeasured"] = [[at, *told] for at, told in steps.unmeasured.items()]
-    if steps.over:
-        record["episodes"] = [
-            [one.number, one.lane, one.first, one.last, one.length, one.total, one.end, one.context]
-            for one in steps.over
-        ]
-    return record | {"upto": steps.upto, "at": steps.at}
-
-
 def _runs(contexts: Sequence[Context]) -> list[tuple[int, Context]]:
     """Contexts with the place from which each holds."""
     runs: list[tuple[int, Context]] = []
     last: Context | None = None
-    for at, context in enumerate(contexts):
+    for place, context in enumerate(contexts):
         if context is not last and (last is None or exact_key(context) != exact_key(last)):
-            runs.append((at, context))
+            runs.append((place, context))
         last = context
     return runs
 

@@ -21,25 +21,27 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
+from msgspec.structs import replace
 
 from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError, StoreLockedError
 from tunegym.core.files import append_whole
 from tunegym.core.processes import boot_id, process_start_time
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.values import exact_key
-from tunegym.tuning.stores import reader, records
-from tunegym.tuning.stores.records import Head, Record, SessionRecord
+from tunegym.tuning.stores import reader
+from tunegym.tuning.stores.records import ENCODER, EndRecord, Record, SessionRecord
 
 logger = logging.getLogger(__name__)
 
 FSYNC_S = 1.0
 _APPEND = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-_SAME = ("experiment", "seed", "agent", "knobs", "env_params", "metrics", "repeats", "objectives", "goals")
+_OF_RUN = ("version", "at", "run")
+"""What may differ between the head of a journal and the experiment that continues it."""
 
 
 class JournalFile:
@@ -77,9 +79,9 @@ class JournalFile:
                 undo.callback(os.close, self._file)
                 self._cut_torn_line()
                 if self.past.head is None:
-                    self.append(records.head_record(self.head, self.wall()))
-                here = {"host": socket.gethostname(), "boot": boot_id(), "pid": os.getpid()}
-                self.append({"record": "session", "at": self.wall(), **here, **asdict(session)})
+                    self.append(replace(self.head, at=self.wall()))
+                host, pid = socket.gethostname(), os.getpid()
+                self.append(replace(session, at=self.wall(), host=host, boot=boot_id(), pid=pid))
                 undo.pop_all()
         except OSError as error:
             raise unwritable(folder, error) from error
@@ -107,7 +109,7 @@ class JournalFile:
 
     def append(self, record: Record) -> None:
         """Write a record, whole or not at all. Any thread may call it."""
-        line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
+        line = ENCODER.encode(record) + b"\n"
         with self._guard:
             self.check()
             try:
@@ -131,7 +133,7 @@ class JournalFile:
 
     def end(self, code: int, reason: str) -> None:
         """Write down that the experiment came to its end by itself."""
-        self.append({"record": "end", "at": self.wall(), "since": self.since(), "code": code, "reason": reason})
+        self.append(EndRecord(at=self.wall(), since=self.since(), code=code, reason=reason))
 
     def check(self) -> None:
         """Raise what keeps records from being written, if anything does."""
@@ -242,20 +244,17 @@ def _agreed(past: reader.Journal, head: Head, path: Path) -> Head:
     """The head to continue with: the past one's if there is one, which must describe the same experiment."""
     if past.head is None:
         return head
-    kind = "live" if head.live else "trials"
-    if past.kind != kind:
-        raise StoreError(f"{path} belongs to an experiment of the kind {past.kind}, not {kind}", hint="start a new run")
-    now = orjson.loads(orjson.dumps(asdict(head)))  # tuples and lists are the same in a journal
-    before = {**records.UNSET, **past.head}
-    if "confirm" not in past.head:  # of a version that confirmed nothing
-        now["confirm"] = {}
-    for key in (*_SAME, *records.UNSET):
-        if exact_key({key: before.get(key)}) != exact_key({key: now[key]}):
+    if past.kind != head.kind:
+        what = f"{path} belongs to an experiment of the kind {past.kind}, not {head.kind}"
+        raise StoreError(what, hint="start a new run")
+    before, now = msgspec.to_builtins(past.head), msgspec.to_builtins(head)
+    for key in now.keys() - _OF_RUN:
+        if exact_key({key: before[key]}) != exact_key({key: now[key]}):
             raise StoreError(
-                f"{path} was written with another `{key}`: {before.get(key)!r}, now {now[key]!r}",
+                f"{path} was written with another `{key}`: {before[key]!r}, now {now[key]!r}",
                 hint="start a new run: trials of different experiments can't share a journal",
             )
-    return Head(**{key: before[key] for key in now})
+    return past.head
 
 
 LOCK = "writer.lock"
@@ -328,7 +327,7 @@ class WriterLock:
             "token": self._token,
         }
         fresh = self._path.with_suffix(f".{self._token}")
-        fresh.write_bytes(orjson.dumps(body))
+        fresh.write_bytes(msgspec.json.encode(body))
         fresh.replace(self._path)
         self._beaten = time.monotonic()
 
@@ -341,8 +340,8 @@ def living_writer(folder: Path) -> str | None:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        holder = orjson.loads(path.read_bytes())
-    except (FileNotFoundError, orjson.JSONDecodeError):
+        holder = msgspec.json.decode(path.read_bytes())
+    except (FileNotFoundError, ValueError):
         return None
     except OSError as error:
         raise StoreError(f"{path} can't be read: {error.strerror}", hint="is the folder yours?") from error

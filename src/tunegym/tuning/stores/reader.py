@@ -1,8 +1,8 @@
 """The one reader of a journal, of either kind: it scans, iterates and follows, in one pass and without writing.
 
-A ``Reader`` remembers where it stopped. Each ``read`` continues there and yields the entries appended since
-(``ClosedTrial``, ``Steps``, ...); its ``journal`` holds the bookkeeping as of the last one. So a resume scans, a report
-iterates and a tracker follows the same file with the same code.
+A ``Reader`` remembers where it stopped. Each ``read`` continues there and yields the entries appended since: the
+records themselves, and a ``ClosedTrial`` for the end of a trial. Its ``journal`` holds the bookkeeping as of the last
+one. So a resume scans, a report iterates and a tracker follows the same file with the same code.
 
 Records are checked as they are read: a torn last line is left out, any other damage is a ``StoreError`` that
 names the line. A ``tolerant`` reader leaves damaged lines out and remembers them: the rest can still be shown.
@@ -12,24 +12,30 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import orjson
+import msgspec
+from msgspec.structs import replace
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.model.trial import SEARCH, Episode, EpisodeEnd, JobHandle, OpenTrial, Trial
-from tunegym.tuning.model.values import Context
+from tunegym.tuning.model.head import VERSION, Head
+from tunegym.tuning.model.trial import REPEAT, SEARCH, Episode, EpisodeEnd, JobHandle, OpenTrial, Trial
 from tunegym.tuning.stores.records import (
-    VERSION,
+    DECODER,
+    CloseRecord,
+    EndRecord,
+    JobRecord,
+    Lost,
+    OpenRecord,
     Record,
-    check_counts,
-    closed_trial,
-    is_record,
-    numeric,
-    opened_trial,
+    ReserveRecord,
+    SessionRecord,
+    SpacesRecord,
+    Steps,
+    Stub,
 )
 
 if TYPE_CHECKING:
@@ -46,10 +52,10 @@ OWN_ENDS = ("terminated", "truncated")
 class Journal:
     """The bookkeeping of a journal: everything but its closed trials and its steps. It stays small."""
 
-    head: Record | None = None
-    sessions: list[Record] = field(default_factory=list)
+    head: Head | None = None
+    sessions: list[SessionRecord] = field(default_factory=list)
     elapsed_s: float = 0.0  # from each session's start to its last record, by its own clock
-    ended: Record | None = None  # the last session's ``end``; None if it was cut off or still runs
+    ended: EndRecord | None = None  # the last session's ``end``; None if it was cut off or still runs
     valid_size: int = 0  # the bytes of whole records; a torn last line follows
     ends_with_newline: bool = True
     handles: dict[int, list[JobHandle]] = field(default_factory=dict)  # of open trials; 0: of live servers
@@ -59,12 +65,12 @@ class Journal:
     open: dict[int, tuple[OpenTrial, float]] = field(default_factory=dict)  # with the time of day of its opening
     used: set[int] = field(default_factory=set)
     searched: bool = False  # whether there is a trial of the search
-    after_search: Record | None = None  # the session that began the first trial after the search; None before that
+    after_search: SessionRecord | None = None  # in which the first trial after the search began
     closed: int = 0
     statuses: Counter[str] = field(default_factory=Counter)  # of steps, too; lost ones count as ``cancelled``
 
     # of live steps
-    spaces: Record | None = None
+    spaces: SpacesRecord | None = None
     spaces_line: int = 0
     upto: int = 0  # the highest number on record as used
     reserved: int = 0  # the highest number that may have been used
@@ -83,119 +89,108 @@ class Journal:
     @property
     def kind(self) -> str:
         """``trials`` or ``live``."""
-        return "live" if (self.head or {}).get("live") else "trials"
+        return "trials" if self.head is None else self.head.kind
 
     @property
     def fingerprint(self) -> str | None:
         """The fingerprint of the workload in the last session."""
-        return self.sessions[-1]["fingerprint"] if self.sessions else None
+        return self.sessions[-1].fingerprint if self.sessions else None
 
     @property
     def taken(self) -> int:
         """The highest number that is or may be used: of a trial, or of a step."""
         return max(self.reserved, max(self.used, default=0))
 
-    def note(self, record: Record, line: int) -> Entry | None:
-        """Take the record of a line into account; return the entry that it makes, if any."""
-        kind = record["record"]
-        if kind == "session":
+    def note(self, record: Record, line: int) -> Entry:
+        """Take the record of a line into account; return the entry that it makes."""
+        if isinstance(record, Head):
+            self.head = record
+            return record
+        if isinstance(record, SessionRecord):
             self._before_s = self.elapsed_s
-        self.elapsed_s = max(self.elapsed_s, self._before_s + record.get("since", 0.0))
-        self.ended = record if kind == "end" else None
-        match kind:
-            case "head":
-                self.head = record
-            case "session":
+        self.elapsed_s = max(self.elapsed_s, self._before_s + record.since)
+        self.ended = record if isinstance(record, EndRecord) else None
+        match record:
+            case SessionRecord():
                 self.sessions.append(record)
                 self._base = self.upto + 1
-                return SessionMark(record)
-            case "end":
-                return SessionMark(record)
-            case "open":
-                trial = opened_trial(record)
-                self._note_phase(trial.phase)
-                self.used.add(trial.number)
-                self.open[trial.number] = trial, record.get("at", 0.0)
-            case "close":
+            case OpenRecord():
+                self._note_phase(record.phase)
+                self.used.add(record.number)
+                self.open[record.number] = record.trial, record.at
+            case CloseRecord():
                 return self._note_close(record)
-            case "job":
-                return self._note_job(record)
-            case "spaces":
+            case JobRecord():
+                self._note_job(record)
+            case SpacesRecord():
                 self.spaces, self.spaces_line = record, line
-            case "reserve":
-                self.reserved = record["upto"]
-            case "lost":
-                self.upto = max(self.upto, record["last"])
+            case ReserveRecord():
+                self.reserved = record.upto
+            case Lost():
+                self.upto = max(self.upto, record.last)
                 self._base = self.upto + 1
-                self.statuses["cancelled"] += record["last"] - record["first"] + 1
-                return Lost(record["first"], record["last"])
-            case "steps":
-                return self._note_steps(record)
-        return None
+                self.statuses["cancelled"] += record.last - record.first + 1
+            case Steps():
+                self._note_steps(record)
+        return record
 
     def _note_phase(self, phase: str) -> None:
-        if phase == SEARCH:
+        if phase in (SEARCH, REPEAT):
             self.searched, self.after_search = True, None
         elif self.searched and self.after_search is None:
             self.after_search = self.sessions[-1]
 
-    def _note_close(self, record: Record) -> ClosedTrial:
-        number, at = record["number"], record.get("at", 0.0)
-        opened = self.open.pop(number, None)
+    def _note_close(self, record: CloseRecord) -> ClosedTrial:
+        number = record.number
+        opened, opened_at = self.open.pop(number, (None, record.at))
         if opened is None:
-            if "context" not in record:
+            if record.context is None:
                 raise ValueError(f"trial {number} was not open")
-            opened = OpenTrial(number, dict(record["context"]), {}), at
+            opened = OpenTrial(number, record.context, {})
         self.used.add(number)
         self.handles.pop(number, None)
         self.closed += 1
-        self.statuses[record["status"]] += 1
-        return ClosedTrial(closed_trial(record, opened[0]), self.fingerprint or "", opened[1], at, self.elapsed_s)
+        self.statuses[record.status] += 1
+        return ClosedTrial(record.trial(opened), self.fingerprint or "", opened_at, record.at, self.elapsed_s)
 
-    def _note_job(self, record: Record) -> JobStart:
+    def _note_job(self, record: JobRecord) -> None:
         if self.kind == "live" and self._servers_of != len(self.sessions):
             self.handles.clear()  # a session that starts servers has ended those of the sessions before
             self._servers_of = len(self.sessions)
-        self.handles.setdefault(record["number"], []).append(dict(record["handle"]))
-        return JobStart()
+        self.handles.setdefault(record.number, []).append(record.handle)
 
-    def _note_steps(self, record: Record) -> Steps:
-        steps = _steps(record, self.elapsed_s)
+    def _note_steps(self, steps: Steps) -> None:
         self.upto = max(self.upto, steps.upto)
-        self.worst = None if record["worst"] is None else numeric(record["worst"])
-        self.largest = numeric(record["largest"])
-        self.episodes = max(self.episodes, record["begun"])
-        for status, count in record["statuses"].items():
-            self.statuses[status] += count
+        self.worst, self.largest = steps.worst, steps.largest
+        self.episodes = max(self.episodes, steps.begun)
+        self.statuses.update(steps.statuses)
         if steps.actions is None:
             self.sides["action"] = steps.action_row + len(steps.numbers)
         if steps.observations is None:
             self.sides["observation"] = steps.observation_row + len(steps.numbers)
-        if (self.head or {}).get("live", {}).get("record", "all") == "all":
+        if self.head is None or self.head.live is None or self.head.live.kind == "all":
             self._follow(steps)
         for episode in steps.over:
             self._unfinished.pop(episode.number, None)
         self._note_over(steps.over)
-        return steps
 
     def _follow(self, steps: Steps) -> None:
         """Add up the episodes of some steps, for the case that no record of their end follows."""
-        slots = self.sessions[-1].get("slots") or 1 if self.sessions else 1
+        slots = self.sessions[-1].slots if self.sessions else 1
         contexts = steps.context_of()
         places: dict[int, list[int]] = {}
-        for at, number in enumerate(steps.episodes):
-            places.setdefault(number, []).append(at)
-        for number, found in places.items():
-            first, last = steps.numbers[found[0]], found[-1]
-            truncated: EpisodeEnd = "failed" if last in steps.unmeasured else "truncated"
-            begun = Episode(number, (first - self._base) % slots, first, 0, 0, 0.0, "cut", contexts[found[0]])
-            begun = self._unfinished.get(number, begun)
+        for place, number in enumerate(steps.episodes):
+            places.setdefault(number, []).append(place)
+        for number, own in places.items():
+            first = steps.numbers[own[0]]
+            lane, context = (first - self._base) % slots, contexts[own[0]]
+            begun = self._unfinished.get(number) or Episode(number, lane, first, 0, 0, 0.0, "cut", context)
             self._unfinished[number] = replace(
                 begun,
-                last=steps.numbers[last],
-                length=begun.length + len(found),
-                total=begun.total + sum(steps.rewards[at] for at in found),
-                end="terminated" if last in steps.terminated else truncated if last in steps.truncated else "cut",
+                last=steps.numbers[own[-1]],
+                length=begun.length + len(own),
+                total=begun.total + sum(steps.rewards[place] for place in own),
+                end=_end_at(steps, own[-1]),
             )
 
     def _note_over(self, over: list[Episode]) -> None:
@@ -216,17 +211,6 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionMark:
-    """A driver started or resumed (``record`` is a ``session``), or came to its end by itself (an ``end``)."""
-
-    record: Record
-
-
-class JobStart:
-    """A process of a trial, or of a live server, was started."""
-
-
-@dataclass(frozen=True, slots=True)
 class ClosedTrial:
     """A closed trial, and the fingerprint of the session that closed it. Time between sessions is not elapsed."""
 
@@ -237,57 +221,14 @@ class ClosedTrial:
     elapsed_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Numbers of a session that was cut off: their steps were taken or not, and nothing of them is on record."""
-
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Recorded steps that were written together, and the episodes that were over by then; either may be empty.
-
-    Places count from 0. ``actions`` and ``observations`` have an array for each leaf of the space; None if they are in
-    a side file, from ``action_row`` or ``observation_row`` on.
-    """
-
-    numbers: list[int]
-    episodes: list[int]
-    rewards: list[float]
-    durations: list[float]
-    terminated: list[int]  # places
-    truncated: list[int]
-    actions: list[Any] | None
-    observations: list[Any] | None
-    action_row: int
-    observation_row: int
-    contexts: list[tuple[int, Context]]  # with the place from which each holds
-    metrics: dict[str, list[float | None]]
-    unmeasured: dict[int, tuple[str, str]]  # status and reason by place
-    over: list[Episode]
-    upto: int  # the highest number used by then, recorded or not
-    at: float
-    elapsed_s: float
-    weight_versions: list[int]  # of the policy that chose each action; empty if its agent doesn't count them
-
-    def context_of(self) -> list[Context]:
-        """The context of each step."""
-        found: list[Context] = []
-        for at, (start, context) in enumerate(self.contexts):
-            end = self.contexts[at + 1][0] if at + 1 < len(self.contexts) else len(self.numbers)
-            found += [context] * (end - start)
-        return found or [{}] * len(self.numbers)
-
-
-Entry: TypeAlias = SessionMark | JobStart | ClosedTrial | Steps | Lost
+Entry: TypeAlias = Record | ClosedTrial
 
 
 class DamageError(StoreError):
     """A line of a journal that is no record, or has parts that can't be read."""
 
-    def __init__(self, path: Path, line: int, kind: str, fault: str) -> None:
+    def __init__(self, path: Path, line: int, kind: str, fault: str, *, torn: bool = False) -> None:
+        self.torn = torn  # a line that was cut looks like this
         super().__init__(
             f"{path}: line {line}{f' ({kind})' if kind else ''} is damaged: {fault}",
             hint=f"restore the file; or keep a copy, cut it before that line (head -n {line - 1}), and resume",
@@ -318,9 +259,6 @@ class Reader:
         Raises:
             StoreError: the journal is damaged (unless ``tolerant``), or its format is newer.
         """
-        return (entry for _, entry in self._read(last) if entry is not None)
-
-    def _read(self, last: bool) -> Iterator[tuple[Record | None, Entry | None]]:
         journal = self.journal
         try:
             file = self.path.open("rb")
@@ -332,45 +270,53 @@ class Reader:
                 whole = line.endswith(b"\n")
                 if not whole and not last:
                     return
-                record, entry = _parsed(line), None
-                if record is None and not (whole and file.peek(1)):
-                    return  # torn: cut, or zeros that never reached the disk
-                try:
-                    entry = self._take(record)
-                except DamageError as error:
-                    if not self._tolerant:
-                        raise
-                    journal.damage.append(f"{error.message}; it is left out")
+                entry, damage = self._parsed(line)
+                if damage is not None and damage.torn and not (whole and file.peek(1)):
+                    return  # cut, or zeros that never reached the disk
+                if damage is not None and not self._tolerant:
+                    raise damage
+                if damage is not None:
+                    journal.damage.append(f"{damage.message}; it is left out")
                 self._line += 1
                 journal.valid_size += len(line)
                 journal.ends_with_newline = whole
-                yield record, entry
+                if entry is not None:
+                    yield entry
                 if not whole:
                     return
 
-    def _take(self, record: Record | None) -> Entry | None:
-        """Take one record into account; ``DamageError`` if a part of it is missing or has the wrong type or length."""
-        line = self._line + 1
-        if record is None:
-            raise DamageError(self.path, line, "", "it is not a record, and not the last line")
-        kind = record["record"]
+    def _parsed(self, line: bytes) -> tuple[Entry | None, DamageError | None]:
+        """The entry of the next line, or what is wrong with it. Raises ``StoreError`` for another format."""
+        number, kind = self._line + 1, ""
         try:
-            check_counts(record)
-            if kind == "head" and record["version"] != VERSION:
-                raise StoreError(
-                    f"{self.path}: has journal format {record['version']}, this tunegym reads format {VERSION}",
-                    hint="use the version of tunegym that wrote it",
-                )
-            return self.journal.note(record, line)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise DamageError(self.path, line, kind, f"{error} ({type(error).__name__})") from error
+            record = DECODER.decode(line)
+            kind = str(record.__struct_config__.tag)
+            if isinstance(record, Head):
+                self._check_format(record.version)
+            return self.journal.note(record, number), None
+        except msgspec.ValidationError as error:
+            stub = _stub(line)
+            kind = stub.record if isinstance(stub.record, str) else ""
+            if kind == "head" and type(stub.version) is int:
+                self._check_format(stub.version)
+            return None, DamageError(self.path, number, kind, str(error))
+        except (LookupError, RecursionError, ValueError) as error:
+            torn = isinstance(error, msgspec.DecodeError | UnicodeDecodeError)
+            fault = "it is not a record, and not the last line" if torn else str(error)
+            return None, DamageError(self.path, number, kind, fault, torn=torn)
+
+    def _check_format(self, version: int) -> None:
+        if version != VERSION:
+            raise StoreError(
+                f"{self.path}: has journal format {version}, this tunegym reads format {VERSION}",
+                hint="use the version of tunegym that wrote it",
+            )
 
 
 def scan(path: Path) -> Journal:
     """Read a journal once for its bookkeeping; an empty one if there is no file."""
     reader = Reader(path)
-    for _ in reader._read(last=True):
-        pass
+    deque(reader.read(last=True), maxlen=0)
     return reader.journal
 
 
@@ -379,28 +325,24 @@ def entries(path: Path) -> Iterator[Entry]:
     return Reader(path).read(last=True)
 
 
-def records(path: Path) -> Iterator[Record]:
-    """Every record of a journal as plain data."""
-    return (record for record, _ in Reader(path)._read(last=True) if record is not None)
-
-
 def steps(path: Path) -> Iterator[Steps | Lost]:
     """Every recorded step in groups, in the order of writing, damaged ones left out; in between the lost numbers."""
-    for one in Reader(path, tolerant=True).read(last=True):
-        if isinstance(one, Lost) or (isinstance(one, Steps) and one.numbers):
-            yield one
+    for entry in Reader(path, tolerant=True).read(last=True):
+        if isinstance(entry, Lost) or (isinstance(entry, Steps) and entry.numbers):
+            yield entry
 
 
 def episodes(path: Path) -> Iterator[Episode]:
     """Every episode that is over, in the order of ending, as far as its record is not damaged."""
-    for one in Reader(path, tolerant=True).read(last=True):
-        if isinstance(one, Steps):
-            yield from one.over
+    for entry in Reader(path, tolerant=True).read(last=True):
+        if isinstance(entry, Steps):
+            yield from entry.over
 
 
-def head_of(path: Path) -> Record | None:
+def head_of(path: Path) -> Head | None:
     """The journal's first record, without reading the rest; None if there is none."""
-    return next(records(path), None)
+    first = next(entries(path), None)
+    return first if isinstance(first, Head) else None
 
 
 def spaces_of(path: Path, journal: Journal) -> tuple[spaces.Space[Any], spaces.Space[Any]] | None:
@@ -410,7 +352,7 @@ def spaces_of(path: Path, journal: Journal) -> tuple[spaces.Space[Any], spaces.S
     from tunegym.tuning.spaces import SpaceError, build  # only here: a status needs no gymnasium
 
     try:
-        return build(journal.spaces["action"]), build(journal.spaces["observation"])
+        return build(journal.spaces.action), build(journal.spaces.observation)
     except SpaceError as error:
         raise DamageError(path, journal.spaces_line, "spaces", str(error)) from None
 
@@ -423,60 +365,17 @@ def mean_return(returns: Collection[float]) -> float | None:
     return total / len(returns) if math.isfinite(total) else sum(one / len(returns) for one in returns)
 
 
-def _parsed(line: bytes) -> Record | None:
+def _end_at(steps: Steps, place: int) -> EpisodeEnd:
+    """How an episode ended whose last recorded step is at ``place``."""
+    if place in steps.terminated:
+        return "terminated"
+    if place in steps.truncated:
+        return "failed" if place in steps.unmeasured else "truncated"
+    return "cut"
+
+
+def _stub(line: bytes) -> Stub:
     try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return record if is_record(record) else None
-
-
-def _steps(record: Record, elapsed_s: float) -> Steps:
-    count, first = record["count"], record.get("first")
-    actions, action_row = _elements(record, "action", count)
-    observations, observation_row = _elements(record, "observation", count)
-    metrics = record.get("metrics", {})
-    steps = Steps(
-        _column(record, "numbers", count, int) if first is None else list(range(first, first + count)),
-        _column(record, "episode", count, int),
-        _column(record, "reward", count, int, float),
-        _column(record, "duration_s", count, int, float),
-        record.get("terminated", []),
-        record.get("truncated", []),
-        actions,
-        observations,
-        action_row,
-        observation_row,
-        [(at, dict(context)) for at, context in record.get("context", ())],
-        {name: _column(metrics, name, count, int, float, type(None)) for name in metrics},
-        {at: (status, why) for at, status, why in record.get("unmeasured", ())},
-        [
-            Episode(number, lane, first, last, length, numeric(total), end, dict(context))
-            for number, lane, first, last, length, total, end, context in record.get("episodes", ())
-        ],
-        record["upto"],
-        record.get("at", 0.0),
-        elapsed_s,
-        _column(record, "weight_version", count, int) if "weight_version" in record else [],
-    )
-    places = [*steps.terminated, *steps.truncated, *steps.unmeasured, *(at for at, _ in steps.contexts)]
-    if not set(range(count)).issuperset(places) or len(steps.context_of()) != count:
-        raise ValueError(f"terminated, truncated, unmeasured or context doesn't fit its {count} steps")
-    return steps
-
-
-def _column(columns: Mapping[str, Any], name: str, count: int, *types: type) -> list[Any]:
-    column = columns.get(name, [])
-    if len(column) != count or not set(types).issuperset(map(type, column)):
-        raise ValueError(f"{name} doesn't fit its {count} steps")
-    return column
-
-
-def _elements(record: Record, name: str, count: int) -> tuple[list[Any] | None, int]:
-    """The inline elements, or None and the row of the side file; only their space tells what a row holds."""
-    found = record.get(name, [])
-    if isinstance(found, dict):
-        return None, found["row"]
-    if any(len(leaf) != count for leaf in found):
-        raise ValueError(f"{name} doesn't fit its {count} steps")
-    return found, 0
+        return msgspec.json.decode(line, type=Stub)
+    except msgspec.ValidationError:
+        return Stub()

@@ -1,6 +1,6 @@
-"""The records of a journal: their form, how they are made, and how they are checked.
+"""The records of a journal: one JSON object per line, parsed once into the values of this module.
 
-One JSON object per line. ``record`` names its kind:
+``record`` names its kind:
 
 - ``head``: format version and the experiment's description; once, first;
 - ``session``: a driver started or resumed; later records belong to it;
@@ -16,167 +16,226 @@ A live experiment has these instead of ``open`` and ``close``:
 - ``steps``: up to 1,024 steps by column, and the episodes that are over;
 - ``lost``: numbers reserved by a session that was cut off, of which nothing is on record.
 
-``at`` is the time of day; ``since`` counts the seconds since the session began, by a monotonic clock.
+``at`` is the time of day; ``since`` counts the seconds since the session began, by a monotonic clock. Whatever has its
+usual value is left out.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+import orjson
 
 from tunegym.core.text import printable
-from tunegym.tuning.model.trial import SEARCH, Measured, OpenTrial, Trial, outcome_of
+from tunegym.tuning.model.head import Head
+from tunegym.tuning.model.trial import SEARCH, Episode, Measured, OpenTrial, Reports, Trial, outcome_of
+from tunegym.tuning.model.values import Context, Scalar
 
-VERSION = 2
-
-Record = dict[str, Any]
-
-
-UNSET: dict[str, Any] = {"live": {}, "warmup": 0, "baseline": None, "confirm": {}, "over_contexts": None}
-"""Keys of a head that are there only when they are set."""
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Sample: TypeAlias = dict[str, float]
 
 
-@dataclass(frozen=True)
-class Head:
-    """The experiment that a journal belongs to. Everything in it must be the same on resume."""
+class Timed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record"):
+    """What every record but the head has."""
 
-    experiment: str
-    run: str  # a random token; marks the processes of this run
-    seed: int
-    agent: str | None
-    knobs: dict[str, Any]  # knobs, env_params: their specs by address
-    env_params: dict[str, Any]
-    metrics: list[str]  # the names that have a column in the CSV view
-    repeats: int | str = 1
-    # the directions of metrics, as plain data; empty where only the reward counts
-    objectives: list[dict[str, Any]] = field(default_factory=list)
-    goals: dict[str, str] = field(default_factory=dict)  # ``min`` or ``max`` by metric, where a direction is known
-    # which steps of a live experiment are recorded; empty for one that runs jobs
-    live: dict[str, Any] = field(default_factory=dict)
-    warmup: int = 0
-    baseline: dict[str, Any] | None = None  # the settings in use today
-    confirm: dict[str, Any] = field(default_factory=dict)  # as plain data; empty where nothing is confirmed
-    over_contexts: Any = None  # None for the mean
+    at: float = 0.0
+    since: float = 0.0
 
 
-@dataclass(frozen=True)
-class SessionRecord:
+class SessionRecord(Timed, frozen=True, tag="session"):
     """One driver's time with the journal."""
 
     fingerprint: str  # of the workload; trials of another fingerprint are not served from the cache
-    # the fingerprint's parts by name, so that a change can be named
-    parts: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str] = {}  # the fingerprint's parts by name, so that a change can be named
     slots: int = 1
     runner: str = "local"
     agent_steps: int | None = None
+    host: str = ""
+    boot: str = ""
+    pid: int = 0
 
 
-def head_record(head: Head, at: float) -> Record:
-    """The first line."""
-    described = {key: value for key, value in asdict(head).items() if key not in UNSET or value != UNSET[key]}
-    return {"record": "head", "version": VERSION, "at": at, **described}
+class OpenRecord(Timed, frozen=True, tag="open"):
+    """A decision."""
+
+    number: Count
+    context: dict[str, Scalar]
+    action: dict[str, Scalar]
+    weight_version: int | None = None
+    phase: str = SEARCH
+
+    @property
+    def trial(self) -> OpenTrial:
+        """The trial that it begins."""
+        return OpenTrial(self.number, self.context, self.action, self.weight_version, self.phase)
 
 
-def open_record(trial: OpenTrial, at: float, since: float) -> Record:
-    """The line that writes a decision down."""
-    record: Record = {"record": "open", "number": trial.number, "at": at, "since": since}
-    record |= {"context": trial.context, "action": trial.action}
-    if trial.weight_version is not None:
-        record["weight_version"] = trial.weight_version
-    if trial.phase != SEARCH:
-        record["phase"] = trial.phase
-    return record
+class JobRecord(Timed, frozen=True, tag="job"):
+    """A process of a trial, or with number 0 of a live server, was started."""
+
+    number: Count
+    handle: dict[str, Any]
 
 
-def opened_trial(record: Record) -> OpenTrial:
-    """The trial that an ``open`` record begins."""
-    chosen = dict(record["context"]), dict(record["action"]), record.get("weight_version")
-    return OpenTrial(record["number"], *chosen, record.get("phase", SEARCH))
+class CloseRecord(Timed, frozen=True, tag="close"):
+    """The end of a trial. Each stands for itself: a cached one repeats the measurement it was given."""
+
+    number: Count
+    status: Literal["measured", "infeasible", "failed", "timed_out", "cancelled", "pruned"]
+    reward: float
+    duration_s: float
+    cached_from: Count | None = None
+    samples: tuple[Sample, ...] = ()
+    reason: str = ""
+    reports: Reports = ()
+    nodes: tuple[str, ...] = ()
+    warmup: tuple[Sample, ...] = ()
+    context: dict[str, Scalar] | None = None  # of a number that was never opened
+
+    @classmethod
+    def of(cls, trial: Trial, at: float, since: float, opened: bool) -> CloseRecord:
+        """The record that closes ``trial``."""
+        outcome = trial.outcome
+        return cls(
+            at=at,
+            since=since,
+            number=trial.number,
+            status=outcome.status,  # type: ignore[arg-type]
+            reward=trial.reward,
+            duration_s=trial.duration_s,
+            cached_from=trial.cached_from,
+            samples=outcome.samples if isinstance(outcome, Measured) else (),  # type: ignore[arg-type]
+            reason=printable(trial.reason),
+            reports=trial.reports,
+            nodes=trial.nodes,
+            warmup=trial.warmup,  # type: ignore[arg-type]
+            context=None if opened else dict(trial.context),
+        )
+
+    def trial(self, opened: OpenTrial) -> Trial:
+        """The trial that it closes."""
+        return Trial(
+            number=self.number,
+            context=opened.context,
+            action=opened.action,
+            outcome=outcome_of(self.status, self.reason, self.samples),
+            reward=self.reward,
+            duration_s=self.duration_s,
+            cached_from=self.cached_from,
+            reports=self.reports,
+            nodes=self.nodes,
+            weight_version=opened.weight_version,
+            phase=opened.phase,
+            warmup=self.warmup,
+        )
 
 
-def close_record(trial: Trial, at: float, since: float, opened: bool) -> Record:
-    """The line that ends a trial. Each stands for itself: a cached one repeats the measurement it was given."""
-    outcome = trial.outcome
-    record: Record = {
-        "record": "close",
-        "number": trial.number,
-        "at": at,
-        "since": since,
-        "status": outcome.status,
-        "reward": trial.reward,
-        "duration_s": trial.duration_s,
-    }
-    if trial.cached_from is not None:
-        record["cached_from"] = trial.cached_from
-    if isinstance(outcome, Measured):
-        record["samples"] = outcome.samples
-    else:
-        record["reason"] = printable(outcome.reason)
-    if trial.reports:
-        record["reports"] = trial.reports
-    if trial.nodes:
-        record["nodes"] = trial.nodes
-    if trial.warmup:
-        record["warmup"] = trial.warmup
-    if not opened:
-        record["context"] = trial.context
-    return record
+class EndRecord(Timed, frozen=True, tag="end"):
+    """The session came to its end by itself."""
+
+    code: int
+    reason: str
 
 
-def closed_trial(record: Record, opened: OpenTrial) -> Trial:
-    """The trial that a ``close`` record ends."""
-    samples, warmup = (
-        [{name: numeric(value) for name, value in sample.items()} for sample in record.get(key, ())]
-        for key in ("samples", "warmup")
-    )
-    return Trial(
-        number=record["number"],
-        context=opened.context,
-        action=opened.action,
-        outcome=outcome_of(record["status"], record.get("reason", ""), samples),
-        reward=numeric(record["reward"]),
-        duration_s=numeric(record["duration_s"]),
-        cached_from=record.get("cached_from"),
-        reports=tuple((step, numeric(value)) for step, value in record.get("reports", ())),
-        nodes=tuple(record.get("nodes", ())),
-        weight_version=opened.weight_version,
-        phase=opened.phase,
-        warmup=tuple(warmup),
-    )
+class SpacesRecord(Timed, frozen=True, tag="spaces"):
+    """The server's spaces, as ``tunegym.tuning.spaces`` describes them."""
+
+    action: Any
+    observation: Any
 
 
-# damage -----------------------------------------------------------------------------------------------
+class ReserveRecord(Timed, frozen=True, tag="reserve"):
+    """Numbers up to ``upto`` may be used from now on."""
 
-_NEEDS = {
-    "head": {"version", "experiment", "run"},
-    "session": {"at", "fingerprint", "parts"},
-    "open": {"number", "context", "action"},
-    "job": {"number", "handle"},
-    "close": {"number", "status", "reward", "duration_s"},
-    "end": {"code", "reason"},
-    "spaces": {"action", "observation"},
-    "reserve": {"upto"},
-    "steps": {"upto", "count", "begun", "statuses", "worst", "largest"},
-    "lost": {"first", "last"},
-}
-_COUNTS = ("version", "number", "upto", "count", "begun", "first", "last")
+    upto: Count
 
 
-def is_record(found: Any) -> bool:
-    """Whether a line's JSON is a whole record. A torn line may still be JSON."""
-    return isinstance(found, dict) and _NEEDS.get(str(found.get("record")), {"record"}) <= found.keys()
+class Lost(Timed, frozen=True, tag="lost"):
+    """Numbers of a session that was cut off: their steps were taken or not, and nothing of them is on record."""
+
+    first: Count
+    last: Count
 
 
-def check_counts(record: Record) -> None:
-    """Raise ``ValueError`` if a number of trials or steps is not a count."""
-    for name in _COUNTS:
-        count = record.get(name, 0)
-        if type(count) is not int or count < 0:
-            raise ValueError(f"{name} is not a count")
+class Steps(Timed, frozen=True, kw_only=True, tag="steps"):
+    """Recorded steps that were written together, and the episodes that were over by then; either may be empty.
+
+    Places count from 0. ``actions`` and ``observations`` have an array for each leaf of the space; None if they are in
+    a side file, from ``action_row`` or ``observation_row`` on.
+    """
+
+    upto: Count  # the highest number used by then, recorded or not
+    begun: Count  # episodes
+    statuses: dict[str, Count]  # of the steps since the record before, recorded or not
+    worst: float | None  # the worst reward measured by then
+    largest: float  # the largest size of a reward measured by then
+    numbers: list[Count] = []
+    episodes: list[Count] = []
+    rewards: list[float] = []
+    durations: list[float] = []
+    terminated: list[Count] = []  # places
+    truncated: list[Count] = []
+    actions: list[Any] | None = None
+    observations: list[Any] | None = None
+    action_row: Count = 0
+    observation_row: Count = 0
+    contexts: list[tuple[Count, dict[str, Scalar]]] = []  # with the place from which each holds
+    metrics: dict[str, list[float | None]] = {}
+    unmeasured: dict[Count, tuple[str, str]] = {}  # status and reason by place
+    over: list[Episode] = []
+    weight_versions: list[int] = []  # of the policy that chose each action; empty if its agent doesn't count them
+
+    def __post_init__(self) -> None:
+        count = len(self.numbers)
+        columns = {"episodes": self.episodes, "rewards": self.rewards, "durations": self.durations, **self.metrics}
+        columns |= {f"actions {place}": leaf for place, leaf in enumerate(self.actions or ())}
+        columns |= {f"observations {place}": leaf for place, leaf in enumerate(self.observations or ())}
+        columns |= {"weight_versions": self.weight_versions} if self.weight_versions else {}
+        for name, column in columns.items():
+            if len(column) != count:
+                raise ValueError(f"{name} doesn't fit its {count} steps")
+        places = {*self.terminated, *self.truncated, *self.unmeasured, *(start for start, _ in self.contexts)}
+        if max(places, default=-1) >= count or len(self.context_of()) != count:
+            raise ValueError(f"terminated, truncated, unmeasured or contexts doesn't fit its {count} steps")
+
+    def context_of(self) -> list[Context]:
+        """The context of each step."""
+        contexts: list[Context] = []
+        ends = [*(start for start, _ in self.contexts[1:]), len(self.numbers)]
+        for (start, context), end in zip(self.contexts, ends, strict=False):
+            contexts += [context] * (end - start)
+        return contexts or [{}] * len(self.numbers)
 
 
-def numeric(value: float) -> float:
-    """Return ``value``; raise ``ValueError`` if it is not a number."""
-    if type(value) not in (int, float):
-        raise ValueError(f"expected a number, got {value!r:.60}")
-    return value
+Record: TypeAlias = (
+    Head
+    | SessionRecord
+    | OpenRecord
+    | JobRecord
+    | CloseRecord
+    | EndRecord
+    | SpacesRecord
+    | ReserveRecord
+    | Steps
+    | Lost
+)
+
+
+def _plain(value: Any) -> Any:
+    """A number or an array of numpy's, which ``orjson`` writes with the digits of its own type, twice as fast."""
+    if value.shape and not np.isfinite(value).all():  # JSON has no infinity
+        return value.astype(np.float64).astype(str).tolist()
+    return msgspec.Raw(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+DECODER = msgspec.json.Decoder(Record)
+
+
+class Stub(msgspec.Struct):
+    """What is left to say of a record that can't be parsed."""
+
+    record: Any = ""
+    version: Any = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,25 +17,21 @@ from gymnasium import spaces
 
 from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.scenario import Recording
 from tunegym.tuning.model.trial import Episode, JobHandle
-from tunegym.tuning.model.values import Context
 from tunegym.tuning.spaces import SpaceError, describe, leaves, space_differences
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import (
     MEASURED,
     MOST_ROWS,
     SIDES,
-    TERMINATED,
-    TRUNCATED,
-    Row,
     SideFile,
+    Step,
     StepTable,
-    steps_record,
 )
 from tunegym.tuning.stores.journal import JournalFile, unwritable
-from tunegym.tuning.stores.reader import Lost, Steps
-from tunegym.tuning.stores.records import Head, SessionRecord
+from tunegym.tuning.stores.records import JobRecord, Lost, ReserveRecord, SessionRecord, SpacesRecord, Steps
 from tunegym.tuning.stores.views import ENV, EPISODES, TRAJECTORY, CsvFiles
 
 logger = logging.getLogger(__name__)
@@ -52,13 +47,11 @@ class StepStore(JournalFile):
 
     every_s = FLUSH_S
 
-    def __init__(
-        self, folder: Path, head: Head, session: SessionRecord, recording: Recording, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, folder: Path, head: Head, session: SessionRecord, clock: Clock | None = None) -> None:
         super().__init__(folder, head, session, clock)
         self._folder = folder
         self._budget = session.agent_steps
-        self.recording = recording
+        self.recording = head.live or Recording()
         past = self.past
         self.lost = past.reserved - past.upto  # steps of the last session
         self.upto = self._written = past.upto  # the highest used number
@@ -66,11 +59,11 @@ class StepStore(JournalFile):
         self.begun = past.episodes
         self.worst: float | None = past.worst
         self.largest = past.largest
-        self._every = {"all": 1, "every": recording.every}.get(recording.kind)
+        self._every = None if self.recording.kind == "episodes" else self.recording.every
         self._views: CsvFiles | None = None
         self._sides: dict[str, SideFile] = {}
         self._has_reserved = False
-        self._rows: list[Row] = []
+        self._steps: list[Step] = []
         self._over: list[Episode] = past.finish_episodes()
 
     # before the first step ----------------------------------------------------------------------------
@@ -87,11 +80,11 @@ class StepStore(JournalFile):
             StoreError: they differ from those on record, or can't be written down.
         """
         try:
-            described = {"action": describe(actions), "observation": describe(observations)}
+            described = SpacesRecord(action=describe(actions), observation=describe(observations))
         except SpaceError as error:
             raise StoreError(f"the server's spaces can't be recorded: {error}", hint="use other spaces") from error
         if self.past.spaces is None:
-            self.append({"record": "spaces", **described})
+            self.append(described)
         else:
             actions, observations = self._same((actions, observations))
         if self.lost > 0:
@@ -131,54 +124,32 @@ class StepStore(JournalFile):
                 self._sides[name] = SideFile(self._folder / SIDES[name], elements.dtype.itemsize, rows)
         self._views = CsvFiles(self._folder, (TRAJECTORY, ENV, EPISODES))
         self._views.append(*table.header())
-        for one in reader.entries(self.path):
-            if isinstance(one, Lost):
-                self._show_lost(one)
-            elif isinstance(one, Steps):
-                self._views.append(*table.lines(one))
+        for entry in reader.entries(self.path):
+            if isinstance(entry, Lost):
+                self._show_lost(entry)
+            elif isinstance(entry, Steps):
+                self._views.append(*table.lines(entry))
         self._views.publish()
 
     # steps --------------------------------------------------------------------------------------------
 
     def reserve(self, upto: int) -> None:
         """Numbers up to this one may be used from now on."""
-        self.append({"record": "reserve", "upto": upto})
+        self.append(ReserveRecord(upto=upto))
         self.reserved = upto
         self._has_reserved = True
 
-    def add(
-        self,
-        number: int,
-        episode: int,
-        action: Any,
-        observation: Any,
-        reward: float,
-        duration: float,
-        terminated: bool,
-        truncated: bool,
-        context: Context,
-        metrics: Mapping[str, float],
-        unmeasured: tuple[str, str] | None = None,
-        version: int | None = None,
-    ) -> None:
-        """Record a step; with status and reason, and at once, if it has no measurement. Numbers come in their order.
-
-        The observation is packed already.
-        """
-        rows, table = self._rows, self._table
-        elements = table.actions
-        if not elements.scalar or type(action) is not int:
-            action = elements.pack(action)
-        ended = 0
-        if terminated or truncated:
-            ended = TERMINATED * terminated + TRUNCATED * truncated
-        row = number, episode, action, observation, reward, duration, ended, context, metrics, unmeasured, version
-        rows.append(row)
-        self.upto = number
-        if unmeasured is not None:
+    def add(self, step: Step) -> None:
+        """Record a step; at once, if it has no measurement. Numbers come in their order."""
+        steps, table = self._steps, self._table
+        if not table.actions.scalar or type(step.action) is not int:
+            step.action = table.actions.pack(step.action)
+        steps.append(step)
+        self.upto = step.number
+        if step.unmeasured is not None:
             self.flush()
-        elif not len(rows) % table.most:
-            if len(rows) >= self._most_waiting:
+        elif not len(steps) % table.most:
+            if len(steps) >= self._most_waiting:
                 self.flush()
             else:
                 self.wake()
@@ -192,8 +163,8 @@ class StepStore(JournalFile):
         return max(0, lost)
 
     def _record_lost(self, last: int) -> Lost:
-        lost = Lost(self._written + 1, last)
-        self.append({"record": "lost", "first": lost.first, "last": last, "at": self.wall()})
+        lost = Lost(at=self.wall(), first=self._written + 1, last=last)
+        self.append(lost)
         self.upto = self._written = last
         return lost
 
@@ -212,44 +183,45 @@ class StepStore(JournalFile):
         # In this order: a number counts only after its step is there, an episode is over only after its last one.
         over = self._over[:]
         upto = self.upto
-        waiting = self._rows[:]
+        waiting = self._steps[:]
         most = self._table.most
         for start in range(0, max(len(waiting), 1), most):
-            rows = waiting[start : start + most]
-            last = start + most >= len(waiting)
-            highest = max(upto if last else 0, rows[-1][0] if rows else 0)
-            self._write(rows, over if last else [], highest)
-            del self._rows[: len(rows)]
+            steps = waiting[start : start + most]
+            if start + most >= len(waiting):
+                self._write(steps, over, max(upto, steps[-1].number if steps else 0))
+            else:
+                self._write(steps, [], steps[-1].number)
+            del self._steps[: len(steps)]
         del self._over[: len(over)]
 
-    def _write(self, rows: list[Row], over: list[Episode], upto: int) -> None:
-        if not rows and not over and upto <= self._written:
+    def _write(self, steps: list[Step], over: list[Episode], upto: int) -> None:
+        if not steps and not over and upto <= self._written:
             return
         assert self._views is not None
-        sides = {name: side.rows for name, side in self._sides.items()}
-        since = self.since()
-        steps = self._table.group(rows, over, sides, upto, self.wall(), since)
-        others = Counter(status for status, _ in steps.unmeasured.values())
-        record = steps_record(steps) | {
-            "begun": self.begun,
-            "since": since,
-            "worst": self.worst,
-            "largest": self.largest,
-            "statuses": {MEASURED: upto - self._written - others.total(), **others},
-        }
+        others = Counter(step.unmeasured[0] for step in steps if step.unmeasured is not None)
+        group = Steps(
+            at=self.wall(),
+            since=self.since(),
+            upto=upto,
+            begun=self.begun,
+            statuses={MEASURED: upto - self._written - others.total(), **others},
+            worst=self.worst,
+            largest=self.largest,
+            over=over,
+            **self._table.columns_of(steps, {name: side.rows for name, side in self._sides.items()}),
+        )
         self.check()
-        for name, side in self._sides.items() if rows else ():  # first: the journal names no row that isn't there
-            packed: list[Any] = [row[2 if name == "action" else 3] for row in rows]
-            side.append(packed)
-        self.append(record)
+        for name, side in self._sides.items() if steps else ():  # first: the journal names no row that isn't there
+            side.append([step.action if name == "action" else step.observation for step in steps])
+        self.append(group)
         self._written = upto
-        self._views.append(*self._table.lines(steps))
+        self._views.append(*self._table.lines(group))
 
     # the session --------------------------------------------------------------------------------------
 
     def job_started(self, handle: JobHandle) -> None:
         """Write down the handle of a server's process, so that a later session can end it."""
-        self.append({"record": "job", "number": 0, "handle": handle})
+        self.append(JobRecord(number=0, handle=dict(handle)))
 
     def leftovers(self) -> list[JobHandle]:
         """The handles of the server processes of the last session that started any."""

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from tunegym.core.clock import Clock
 from tunegym.core.errors import StoreError
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.trial import SEARCH, Cancelled, JobHandle, OpenTrial, Trial
 from tunegym.tuning.model.values import Action, Context
-from tunegym.tuning.stores import reader, records
+from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.journal import JournalFile
-from tunegym.tuning.stores.records import Head, SessionRecord
+from tunegym.tuning.stores.records import CloseRecord, JobRecord, OpenRecord, SessionRecord
 from tunegym.tuning.stores.views import TrialViews
 
 
@@ -40,8 +41,14 @@ class JournalStore(JournalFile):
         self._open = {number: trial for number, (trial, _) in self.past.open.items()}
         self._views: TrialViews | None = None
         try:
-            names = list(head.knobs), list(head.env_params), head.metrics
-            self._views = TrialViews(folder, *names, self.highest, nodes=session.runner != "local")
+            self._views = TrialViews(
+                folder,
+                knobs=list(head.knobs),
+                env_params=list(head.env_params),
+                metrics=head.metrics,
+                past=self.highest,
+                nodes=session.runner != "local",
+            )
             for _, trial in self.recorded():
                 self._views.add(trial)
         except BaseException:
@@ -68,7 +75,17 @@ class JournalStore(JournalFile):
     ) -> OpenTrial:
         """Write down the decision for the lane's number, before anything runs. The number is used now."""
         trial = OpenTrial(self.hold(lane), context, action, weight_version, phase)
-        self.append(records.open_record(trial, self.wall(), self.since()))
+        self.append(
+            OpenRecord(
+                at=self.wall(),
+                since=self.since(),
+                number=trial.number,
+                context=dict(context),
+                action=dict(action),
+                weight_version=weight_version,
+                phase=phase,
+            )
+        )
         del self._lane_numbers[lane]
         self._used.add(trial.number)
         self.highest = max(self.highest, trial.number)
@@ -100,11 +117,12 @@ class JournalStore(JournalFile):
 
     def recorded(self) -> Iterator[tuple[str, Trial]]:
         """Every closed trial in the order of closing, with the fingerprint that it was measured under."""
-        entries = reader.entries(self.path)
-        return ((one.fingerprint, one.trial) for one in entries if isinstance(one, reader.ClosedTrial))
+        for entry in reader.entries(self.path):
+            if isinstance(entry, reader.ClosedTrial):
+                yield entry.fingerprint, entry.trial
 
     def _write_close(self, trial: Trial, *, opened: bool) -> None:
-        self.append(records.close_record(trial, self.wall(), self.since(), opened))
+        self.append(CloseRecord.of(trial, self.wall(), self.since(), opened))
         assert self._views is not None
         self._views.add(trial)
 
@@ -112,7 +130,7 @@ class JournalStore(JournalFile):
 
     def job_started(self, number: int, handle: JobHandle) -> None:
         """Write down the handle of an open trial's job, so that a later session can end its processes."""
-        self.append({"record": "job", "number": number, "handle": handle})
+        self.append(JobRecord(number=number, handle=dict(handle)))
 
     def leftovers(self) -> list[JobHandle]:
         """The handles of the jobs that open trials of earlier sessions had."""

@@ -10,10 +10,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.trial import Measured, Trial
-from tunegym.tuning.stores.reader import OWN_ENDS, ClosedTrial, Reader, SessionMark, Steps
+from tunegym.tuning.stores.reader import OWN_ENDS, ClosedTrial, Reader
+from tunegym.tuning.stores.records import EndRecord, SessionRecord, Steps
 
 FINE = 1000
 """Up to this step every episode is an item; from there on each doubling has half as many items again."""
@@ -46,9 +47,9 @@ class Feed:
         self._episodes = EpisodeMeans()
 
     @property
-    def head(self) -> Mapping[str, Any]:
-        """The journal's first record; empty before it was read."""
-        return self._reader.journal.head or {}
+    def head(self) -> Head | None:
+        """The journal's first record; None before it was read."""
+        return self._reader.journal.head
 
     def read(self, most: float = math.inf) -> list[Item]:
         """The items that were written since the last call, at most about ``most``."""
@@ -59,7 +60,7 @@ class Feed:
                 found.append(Item(trial.number, entry.closed_at, values_of(trial), trial, entry.opened_at))
             elif isinstance(entry, Steps):
                 found += self._episodes.add(entry)
-            elif isinstance(entry, SessionMark):
+            elif isinstance(entry, SessionRecord | EndRecord):
                 found += self._episodes.flush()
             if len(found) >= most:
                 break

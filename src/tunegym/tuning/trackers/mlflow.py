@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tunegym.core.text import printable
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.trial import Trial
 from tunegym.tuning.model.values import spelled
 from tunegym.tuning.trackers.feed import EPISODES, Item
@@ -55,11 +56,11 @@ class MlflowSink:
         self._client: MlflowClient = MlflowClient(tracking_uri=uri)
         self._name = experiment
         self._experiment_id = ""
-        self._head: Mapping[str, Any] = {}
+        self._head = Head(experiment=experiment, run="")
         self._episodes: str | None = None
         self._begun: dict[int, str] = {}
 
-    def open(self, head: Mapping[str, Any]) -> set[int]:
+    def open(self, head: Head) -> set[int]:
         """The numbers of this run's items that are there and complete."""
         self._head = head
         found = self._client.get_experiment_by_name(self._name)
@@ -69,7 +70,7 @@ class MlflowSink:
         page: str | None = None
         while True:
             runs = self._client.search_runs(
-                [self._experiment_id], f"tags.`{RUN}` = '{head['run']}'", max_results=PAGE, page_token=page
+                [self._experiment_id], f"tags.`{RUN}` = '{head.run}'", max_results=PAGE, page_token=page
             )
             for run in runs:
                 if NUMBER not in run.data.tags:  # the one of all episodes
@@ -103,10 +104,10 @@ class MlflowSink:
         from mlflow.entities import Metric
 
         if self._episodes is None:
-            tags = {RUN: self._head["run"], "tunegym.live": "true"}
+            tags = {RUN: self._head.run, "tunegym.live": "true"}
             run = self._client.create_run(self._experiment_id, tags=tags, run_name="episodes")
             self._episodes = run.info.run_id
-            params = {"agent": text(self._head.get("agent") or ""), "seed": text(self._head.get("seed"))}
+            params = {"agent": text(self._head.agent or ""), "seed": text(self._head.seed)}
             self._log(self._episodes, [], params)
         self._client.update_run(self._episodes, status="RUNNING")
         # EPISODES comes last in each item: one that has it has all its values.
@@ -122,7 +123,7 @@ class MlflowSink:
             run = self._client.create_run(
                 self._experiment_id,
                 start_time=_ms(item.opened_at),
-                tags={RUN: self._head["run"], NUMBER: str(trial.number)},
+                tags={RUN: self._head.run, NUMBER: str(trial.number)},
                 run_name=f"trial {trial.number:06d}",
             )
             run_id = run.info.run_id

@@ -22,6 +22,7 @@ from typing import IO, Any, Protocol
 import orjson
 
 from tunegym.core.processes import Child, start_python
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.values import masked
 from tunegym.tuning.stores.reader import JOURNAL
 from tunegym.tuning.trackers.feed import Feed, Item, all_items
@@ -51,7 +52,7 @@ Message = dict[str, Any]
 class Sink(Protocol):
     """The place that items go to. Anything may raise; it is then opened again before more is sent."""
 
-    def open(self, head: Mapping[str, Any]) -> set[int]:
+    def open(self, head: Head) -> set[int]:
         """Connect; the numbers of the items that it has already. ``head`` is the journal's first record."""
         ...
 
@@ -239,6 +240,7 @@ class JournalFollower:
         """Connect, or send the pending items; False if that failed."""
         try:
             if not self._connected:
+                assert self._feed.head is not None  # it comes before any item
                 self._there = self._sink.open(self._feed.head) | self._refused
                 self._connected = True
                 self._pending = []

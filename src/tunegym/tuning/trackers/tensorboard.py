@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tunegym.tuning.agents import policies
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.trackers.feed import Item
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class TensorboardSink:
         self._read = 0
         self._trained = 0
 
-    def open(self, head: Mapping[str, Any]) -> set[int]:
+    def open(self, head: Head) -> set[int]:
         """Start with empty files."""
         if self._writer is not None:  # it could not be written to
             with contextlib.suppress(Exception):

@@ -12,11 +12,12 @@ from gymnasium import spaces
 from tests.soundness import read_rows
 
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.scenario import Budget, Experiment, LiveSpec, Recording
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Space
 from tunegym.tuning.ports import Reward
 from tunegym.tuning.servers.host import InProcess
-from tunegym.tuning.stores.records import Head, SessionRecord
+from tunegym.tuning.stores.records import SessionRecord
 from tunegym.tuning.stores.steps import StepStore
 
 
@@ -91,9 +92,7 @@ class Engines:
             cache=False,
             live=LiveSpec("tests:Counter", recording=record),
         )
-        named = {name: {"values": [], "weights": None} for name in params.params}
-        head = Head("live", "token", 7, "random_search", {}, named, list(metrics), live={"record": record.spelled})
-        store = StepStore(self.folder, head, SessionRecord("f", agent_steps=steps), record)
+        store = StepStore(self.folder, Head.of(experiment, "token"), SessionRecord("f", agent_steps=steps))
         made = [InProcess(lambda one=one: one) for one in (servers or [self.server])]
         engine = LiveEngine(LiveParts(experiment, made, store, self.folder, 7, reward))
         self._open.append((engine, store))

@@ -33,6 +33,7 @@ from tunegym.tuning.model.values import Context
 from tunegym.tuning.ports import Reward, Transition
 from tunegym.tuning.servers.host import RAISED, ServerFailure, ServerHost, StepAnswer, failure_of
 from tunegym.tuning.spaces import SHORT, SpaceError, element_of, has_nan
+from tunegym.tuning.stores.columns import Step
 from tunegym.tuning.stores.steps import StepStore
 
 logger = logging.getLogger(__name__)
@@ -233,8 +234,7 @@ class LiveEngine:
     def separate(self) -> None:
         """Let each lane take its steps by itself."""
         self._separate, self._recorded = True, self._next - 1
-        add = self._store.add
-        self._add = lambda *step: self._in_order(step[0], partial(add, *step, version=self._version))
+        self._add = self._add_in_order
 
     def lane_step(self, action: Any, lane: int, weight_version: int | None = None) -> StepAnswer:
         """One step of one lane, recorded, while others take theirs."""
@@ -263,6 +263,10 @@ class LiveEngine:
         number = self._go_on(1)
         self._next = number + 1
         return number
+
+    def _add_in_order(self, step: Step) -> None:
+        step.version = self._version
+        self._in_order(step.number, partial(self._store.add, step))
 
     def _in_order(self, number: int, record: Callable[[], None]) -> None:
         """Record something of a step after everything of earlier numbers."""
@@ -439,8 +443,19 @@ class LiveEngine:
         episode.length += 1
         episode.total += reward
         if self._all or (over if self._ends_only else number % self._every == 0):
-            seen = episode.seen
-            self._add(number, episode.number, action, seen, reward, duration, terminated, truncated, context, metrics)
+            step = Step(
+                number=number,
+                episode=episode.number,
+                action=action,
+                observation=episode.seen,
+                reward=reward,
+                duration=duration,
+                terminated=terminated,
+                truncated=truncated,
+                context=context,
+                metrics=metrics,
+            )
+            self._add(step)
         elif self._separate:
             self._in_order(number, partial(setattr, self._store, "upto", number))
         else:
@@ -469,10 +484,22 @@ class LiveEngine:
         self.tally.failure = self.tally.failure if stopped else reason
         terminated = episode.terminated
         truncated = episode.truncated or not (terminated or stopped)
-        seen, why = episode.seen, (status, printable(reason))
-        self._add(number, episode.number, action, seen, penalty, duration, terminated, truncated, context, {}, why)
+        step = Step(
+            number=number,
+            episode=episode.number,
+            action=action,
+            observation=episode.seen,
+            reward=penalty,
+            duration=duration,
+            terminated=terminated,
+            truncated=truncated,
+            context=context,
+            metrics={},
+            unmeasured=(status, printable(reason)),
+        )
+        self._add(step)
         self.tally.others[status] += 1
-        last = self._own(self._store.unpack(seen))
+        last = self._own(self._store.unpack(episode.seen))
         told = self._answer(one, episode, number, last, penalty, terminated, truncated, {}, context, {}, status, reason)
         return None if stopped else told
 

@@ -271,7 +271,7 @@ class PruneWatch:
         reward: Callable[[Metrics], float | None],
         pruner: Callable[[], Pruner] | None,
     ) -> None:
-        self._metric = experiment.judged_metric
+        self._metric = experiment.reported_metric
         self._reward = reward
         self._make = pruner if self._metric is not None else None
         self._pruners: dict[bytes, Pruner] = {}

@@ -146,4 +146,3 @@ class Phases:
             plan.add(closed)
         logger.info("%s: confirmed: %s", experiment.name, plan.ended)
         return plan.ended
-

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tunegym.tuning.answers.contexts import domain
+from tunegym.tuning.model.head import ParamSpec
 from tunegym.tuning.model.trial import Episode
 from tunegym.tuning.model.values import labels, number
 
@@ -210,36 +210,37 @@ class ContextGroups:
         return {"by": ", ".join(self._by), "lines": lines}
 
 
-def context_groups(env_params: Mapping[str, Mapping[str, Any]], windows: Windows) -> list[ContextGroups]:
+def context_groups(env_params: Mapping[str, ParamSpec], windows: Windows) -> list[ContextGroups]:
     """The ways to tell the contexts of an experiment apart, from the env_params in its journal's head.
 
     Each context is a group where there are few; else one env_param at a time is looked at: its values, or where there
     are many, a few parts of its range. Long lists of names are left out, and so is an env_param that is drawn for each
     step, which says nothing about an episode.
     """
-    specs = {name: spec for name, spec in env_params.items() if spec.get("draw") != "step"}
-    sizes = [len(spec["values"]) if "values" in spec else math.inf for spec in specs.values()]
+    specs = {name: spec for name, spec in env_params.items() if spec.draw != "step"}
+    sizes = [len(spec.values) if spec.values is not None else math.inf for spec in specs.values()]
     if specs and math.prod(sizes) <= MOST_GROUPS:
         return [_by_values(specs, windows)]
     found: list[ContextGroups] = []
     for (name, spec), size in zip(specs.items(), sizes, strict=True):
         if size <= MOST_GROUPS:
             found.append(_by_values({name: spec}, windows))
-        elif "values" not in spec:
-            edges = list(dict.fromkeys(domain(spec).from_unit(part / PARTS) for part in range(PARTS)))
-            found.append(_by_edges(name, edges, [*edges[1:], spec["high"]], windows))
-        elif all(isinstance(one, int | float) and not isinstance(one, bool) for one in spec["values"]):
-            ordered = sorted(spec["values"])
+        elif spec.values is None:
+            edges = list(dict.fromkeys(spec.domain.from_unit(part / PARTS) for part in range(PARTS)))
+            found.append(_by_edges(name, edges, [*edges[1:], spec.high], windows))
+        elif all(isinstance(one, int | float) and not isinstance(one, bool) for one in spec.values):
+            ordered = sorted(spec.values)
             cuts = [len(ordered) * part // PARTS for part in range(PARTS + 1)]
             ends = [ordered[at - 1] for at in cuts[1:]]
             found.append(_by_edges(name, [ordered[at] for at in cuts[:-1]], ends, windows))
     return found
 
 
-def _by_values(specs: Mapping[str, Mapping[str, Any]], windows: Windows) -> ContextGroups:
-    named = [[f"{name}={label}" for label in labels(spec["values"])] for name, spec in specs.items()]
-    keys = itertools.product(*[[(type(value), value) for value in spec["values"]] for spec in specs.values()])
-    places = {key: place for place, key in enumerate(keys)}
+def _by_values(specs: Mapping[str, ParamSpec], windows: Windows) -> ContextGroups:
+    candidates = {name: spec.values or () for name, spec in specs.items()}
+    named = [[f"{name}={label}" for label in labels(values)] for name, values in candidates.items()]
+    keys = itertools.product(*[[(type(value), value) for value in values] for values in candidates.values()])
+    places: dict[Any, int] = {key: place for place, key in enumerate(keys)}
 
     def place(context: Mapping[str, Any]) -> int | None:
         return places.get(tuple((type(context.get(name)), context.get(name)) for name in specs))
