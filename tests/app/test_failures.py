@@ -255,7 +255,7 @@ class Loop(tunegym.BaseAgent):
     [
         "random_search",
         "optuna",
-        "contextual_bandit",
+        "bayes",
         "mine:Loop",
         pytest.param("ppo", marks=pytest.mark.slow),
         pytest.param("dqn", marks=pytest.mark.slow),

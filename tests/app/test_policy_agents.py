@@ -43,7 +43,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("benchmarks.flip.task")
 
 
-LEARNERS = [("contextual_bandit", 1), ("ppo", 1), ("ppo", 10), ("dqn", 1), ("rllib_ppo", 1), ("rllib_dqn", 1)]
+LEARNERS = [("ppo", 1), ("ppo", 10), ("dqn", 1), ("rllib_ppo", 1), ("rllib_dqn", 1)]
 
 
 @pytest.mark.parametrize(("agent", "episode_steps"), LEARNERS)
@@ -129,7 +129,7 @@ def value(x, y, load):
 """
 
 
-@pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "contextual_bandit", "sac"])
+@pytest.mark.parametrize("agent", ["ppo", "a2c", "dqn", "sac"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_final_choice_works(agent: str, seed: int, write: Write) -> None:
     """The best settings are at the edge of those that crash."""

@@ -113,7 +113,7 @@ def test_contexts_are_mapped(
     """Of 100 trials that have tried everything; those that were served from the cache are left out."""
     run("old", "random_search", 100, {"x": [1, 2], **there}, (drawn_there,) if drawn_there else ())
     config = {"warm_start": "old"}
-    said = run("new", "contextual_bandit", 2, {"x": [1, 2], **here}, (drawn_here,), agent_config=config)
+    said = run("new", "bayes", 2, {"x": [1, 2], **here}, (drawn_here,), agent_config=config)
     assert said.startswith(f"warm start: {taken}")
     assert all(reason in said for reason in reasons)
     assert len(reasons) == said.count(" x ") - 1, said
@@ -184,7 +184,7 @@ def score(folder: str) -> float:
 @pytest.mark.parametrize(
     ("agent", "episode_steps"),
     [
-        *[("ppo", 1), ("ppo", 5), ("a2c", 1), ("dqn", 1), ("dqn", 5), ("sac", 1), ("contextual_bandit", 1)],
+        *[("ppo", 1), ("ppo", 5), ("a2c", 1), ("dqn", 1), ("dqn", 5), ("sac", 1)],
         *[("rllib_ppo", 1), ("rllib_dqn", 1)],
     ],
 )

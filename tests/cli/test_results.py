@@ -78,7 +78,7 @@ def results(scenario: Scenario) -> Path:
 
 def save_policy(results: Path, size: int, trials: int = 40) -> None:
     choices = tuple(PolicyChoice({"pool.size": size}, 0.5, {"load": load}) for load in ("low", "high"))
-    policies.save(results / "e", PolicyTable("contextual_bandit", trials, choices))
+    policies.save(results / "e", PolicyTable("ppo", trials, choices))
 
 
 def test_recommend_settings_and_how_sure_they_are(results: Path, cli: Cli) -> None:

@@ -27,7 +27,7 @@ def test_good(file, catalog):
     scenario = load(file, catalog)
     assert scenario.experiments
     assert scenario.scenario_dir == HERE / "good"
-    assert bool(scenario.warnings) == (file.stem == "plain_with_agent")
+    assert bool(scenario.warnings) == (file.stem in ("plain_with_agent", "constraints_tight"))
     for document in (scenario.document, tomllib.loads(dump_toml(scenario.document))):
         again = parse(document, catalog, file=str(file), scenario_dir="/")
         assert again == scenario

@@ -15,7 +15,7 @@ import pytest
 from tunegym.core.clock import Clock as SystemClock
 from tunegym.core.errors import StoreError
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
-from tunegym.tuning.model.expression import Constraint
+from tunegym.tuning.model.expression import Constraint, parse
 from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.space import Choice, EnvParam, EnvParams, Knob, Space
@@ -144,7 +144,7 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         store: str = "fresh",
         folder: Path = tmp_path / "experiment",
         reward: Callable[..., Any] = identity,
-        constraints: Sequence[Callable[[Mapping[str, Any]], Any]] = (),
+        constraints: Sequence[Callable[[Mapping[str, Any]], Any] | str] = (),
         stopping: Callable[[], bool] = lambda: False,
         clock: Any = None,
         spent_s: float = 0.0,
@@ -155,11 +155,18 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         pruner: Callable[[], Any] | None = None,
         **settings: Any,
     ) -> Bench:
+        space = Space(knobs if knobs is not None else {"x": Choice(tuple(range(10)))}, fixed or {})
+        names = [*space.knobs, *space.fixed, *(env_params or {})]
+        checks = [
+            parse(check, names) if isinstance(check, str) else Constraint(f"c{index}", check)
+            for index, check in enumerate(constraints)
+        ]
         experiment = Experiment(
             name="e",
             workload="python",
             workload_args={},
-            space=Space(knobs if knobs is not None else {"x": Choice(tuple(range(10)))}, fixed or {}),
+            space=space,
+            constraints=tuple(checks),
             env_params=EnvParams(env_params or {}, seed),
             agent="test",
             agent_config=None,
@@ -169,7 +176,6 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         place = folder if store == "journal" else tmp_path / f"store-{len(made)}"
         journal = JournalStore(place, Head.of(experiment, "token"), SessionRecord(fingerprint), clock or SystemClock())
         lab = Lab(function, fingerprint)
-        checks = [Constraint(f"c{index}", check) for index, check in enumerate(constraints)]
         parts = Parts(experiment, lab, lab, journal, reward(agent_metrics), checks, folder, pruner)
         engine = TrialEngine(parts, slots=slots, listeners=listeners, stopping=stopping, spent_s=spent_s, clock=clock)
         made.append(Bench(engine, journal, lab, folder))

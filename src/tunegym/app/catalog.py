@@ -19,10 +19,10 @@ from tunegym.tuning.stores.records import SessionRecord
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "agents": {
+        "bayes": "tunegym.tuning.agents.bayes:Bayes",
         "grid_search": "tunegym.tuning.agents.search:GridSearch",
         "random_search": "tunegym.tuning.agents.search:RandomSearch",
         "optuna": "tunegym.tuning.agents.optuna:OptunaAgent",
-        "contextual_bandit": "tunegym.tuning.agents.bandit:ContextualBandit",
         "ppo": "tunegym.tuning.agents.sb3.agents:Ppo",
         "a2c": "tunegym.tuning.agents.sb3.agents:A2c",
         "dqn": "tunegym.tuning.agents.sb3.agents:Dqn",

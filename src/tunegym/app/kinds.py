@@ -29,10 +29,10 @@ from tunegym.app.server import build_host, check_injected, known_token
 from tunegym.core.processes import end_leftovers
 from tunegym.core.stop import Stop
 from tunegym.core.text import escaped
-from tunegym.tuning.answers.recommendation import PolicyTable
 from tunegym.tuning.envs.live.engine import LiveEngine, LiveParts
 from tunegym.tuning.envs.trials.engine import Parts, TrialEngine
 from tunegym.tuning.envs.trials.phases import Phases
+from tunegym.tuning.inference.recommendation import PolicyTable
 from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Plan, Progress
@@ -117,7 +117,7 @@ class TrialSession(Session):
         super().__init__(env, store, resources)
         self._runner = runner
         one = self.experiment
-        needed = one.confirms or one.baseline is not None or one.enqueue or one.repeats == "auto"
+        needed = one.confirms or one.baseline is not None or one.enqueue
         self._phases = Phases(env, store) if needed and one.agent is not None else None
 
     def prepare(self) -> bool:

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tunegym.app.catalog import build_agent, build_runner, build_workload
-from tunegym.tuning.answers.finalists import reserve
-from tunegym.tuning.envs.trials.phases import planned_start
+from tunegym.tuning.envs.trials.phases import confirming_trials, planned_start
 from tunegym.tuning.model.scenario import IN_PROCESS, INJECTED, PROCESS, Experiment, LiveSpec, Scenario
 from tunegym.tuning.model.space import EnvParam
 from tunegym.tuning.model.summary import Plan
@@ -41,15 +40,15 @@ def plan_trials(scenario: Scenario, experiment: Experiment, count: int) -> Plan:
 
 def _confirmation(experiment: Experiment) -> str:
     """How many trials confirm the best settings, or that there are too few for that."""
-    steps, share = experiment.budget.agent_steps, f"{experiment.confirm.share:.0%} of the trials"
-    contexts = len(experiment.env_params.represented())
+    steps = experiment.budget.agent_steps
     if steps is None:
-        return f"  at most {share} confirm the best settings, on top"
-    if reserve((), steps, experiment.confirm, contexts, experiment.baseline is not None, None):
-        return f"  at most {share} confirm the best settings"
-    measured = "one setting" if experiment.baseline is None else "one setting and the baseline"
+        return f"  at most {experiment.confirm.share:.0%} of the trials confirm the best settings, on top"
+    trials = confirming_trials(experiment, steps)
+    if trials:
+        return f"  the last {trials} trials confirm the best settings in rounds"
+    contexts = len(experiment.env_params.represented())
     where = "" if contexts == 1 else f" in each of {contexts} contexts"
-    return f"  nothing is confirmed: {share} have no room for {measured}{where}"
+    return f"  nothing is confirmed: {steps} trials have no room for two rounds of two settings{where}"
 
 
 def plan_live(scenario: Scenario, experiment: Experiment) -> Plan:
@@ -100,7 +99,7 @@ def _param(param: EnvParam) -> dict[str, Any]:
 
 def _first_trials(scenario: Scenario, experiment: Experiment, count: int) -> list[dict[str, Any]]:
     workload = build_workload(scenario, experiment)
-    start = [] if experiment.agent is None else planned_start(experiment, scenario.seed)
+    start = [] if experiment.agent is None else planned_start(experiment)
     env = SimpleNamespace(  # an ``Env`` that shows its space and runs nothing
         experiment=experiment,
         folder=Path(experiment.name),

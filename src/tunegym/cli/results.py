@@ -7,17 +7,19 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tunegym.app import report as reports
 from tunegym.cli.terminal import chosen_run, console, note, print_json, print_table, say, warn
 from tunegym.config.load import value_of
 from tunegym.core.errors import ConfigError, Problem, StoreError
 from tunegym.core.files import dump_toml
 from tunegym.core.text import escaped, printable
-from tunegym.tuning.answers.contexts import WHERE
-from tunegym.tuning.answers.recommendation import FROM_POLICY, Recommendation
+from tunegym.tuning.inference.recommendation import WHERE, Recommendation
+from tunegym.tuning.inference.wording import drift_notes
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.summary import Table, table_of
-from tunegym.tuning.model.values import counted, pairs, spelled
+from tunegym.tuning.model.values import counted, spelled
 from tunegym.tuning.reports import page, results
 from tunegym.tuning.reports.verdicts import toml_of
 
@@ -103,27 +105,26 @@ def recommend(folder: Path, context: list[str], experiment: str | None, *, as_to
         raise ConfigError("tunegym recommend", [Problem("", "--toml or --json, not both", hint="leave one out")])
     folder = chosen_run(folder)
     asked: Any = results.chosen(folder, experiment)
-    found = asked.recommend(_context(context))
-    where = f" at {pairs(found.context)}" if found.context else ""
+    recommendation = asked.recommend(_context(context))
     if as_json:
-        print_json({**found.as_dict(), "sentence": found.verdict.sentence, "answer": asked.answer.as_dict()})
+        print_json({**recommendation.as_dict(), "answer": msgspec.to_builtins(asked.answer)})
     elif as_toml:
-        fixed = _fixed(results.find_run(folder), found.experiment)
-        console().out(dump_toml(_document(found, fixed)).rstrip("\n"), highlight=False)
+        fixed = _fixed(results.find_run(folder), recommendation.experiment)
+        console().out(dump_toml(_document(recommendation, fixed)).rstrip("\n"), highlight=False)
     else:
-        by = ", as its policy chooses them" if found.source == FROM_POLICY else ""
-        say(f"{found.experiment}: settings to use{where}{by}")
-        rows = tuple((escaped(name), spelled(value)) for name, value in found.action.items())
-        print_table(Table("", ("knob", "value"), rows, ("knob", "value")), fold=True)
-        say(found.verdict.sentence)
-    if found.note is not None:
-        note(f"note: {found.note}")
-    if found.violation:
-        warn("these settings exceed the objectives' limits")
-    if found.measured == 1 and not found.confirmed:
-        warn("it was measured only once, so how much it varies is not known")
-    if found.failed:
-        warn(f"these settings also failed {'once' if found.failed == 1 else f'{found.failed} times'}")
+        say(f"{recommendation.experiment}: {recommendation.sentence}")
+        rows = tuple(
+            (escaped(name), spelled(value), "" if name in recommendation.changes else "as today")
+            for name, value in recommendation.action.items()
+        )
+        if asked.answer.baseline is None:
+            rows = tuple(row[:2] for row in rows)
+        columns = ("knob", "value", "")[: len(rows[0])] if rows else ("knob", "value")
+        print_table(Table("", columns, rows, columns), fold=True)
+    if recommendation.note is not None:
+        note(f"note: {recommendation.note}")
+    for drifted in drift_notes(asked.answer):
+        warn(drifted)
     return 0
 
 
@@ -169,13 +170,13 @@ def _context(texts: list[str]) -> dict[str, Any]:
     return context
 
 
-def _document(found: Recommendation, fixed: dict[str, Any]) -> dict[str, Any]:
-    """The table ``best`` of a ``best.toml``, with the context that was asked for and its source."""
-    assert found.verdict.chosen is not None
-    best = toml_of(found.verdict.chosen, found.verdict)
+def _document(recommendation: Recommendation, fixed: dict[str, Any]) -> dict[str, Any]:
+    """The table ``best`` of a ``best.toml``, with the context that was asked for."""
+    assert recommendation.verdict.chosen is not None
+    best = toml_of(recommendation.verdict.chosen, recommendation.verdict)
     best.pop("context", None)
-    more = {"note": found.note, "fixed": fixed or None, "context": nested(found.context) or None}
-    return {"best": {**best, "source": found.source, **{key: one for key, one in more.items() if one is not None}}}
+    more = {"note": recommendation.note, "fixed": fixed, "context": nested(recommendation.context)}
+    return {"best": best | {key: value for key, value in more.items() if value}}
 
 
 def _fixed(run: Path, experiment: str) -> dict[str, Any]:

@@ -7,8 +7,10 @@ runs jobs; ``config.live`` reads the other kind, with the checks of this module.
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
 
@@ -49,11 +51,11 @@ from tunegym.tuning.model.scenario import (
     aims,
 )
 from tunegym.tuning.model.space import Choice, EnvParams, Space
+from tunegym.tuning.model.values import Context, pairs
 
 WORKLOAD = "live"
 LIVE_RL_MODE = "live_rl_mode"
 ENV_CLASS = "env_class"
-DEFAULT_AGENT = "grid_search"
 BUDGETS = ("agent_steps", "max_time", "stop_after_no_improvement")
 _PARAMETER_KEYS = {"cmd_args", "extra_env_vars", "num_nodes", "dse_excluded_args", "workload"}
 _WORKLOAD_KEYS = _PARAMETER_KEYS | {"env_params", "metrics", "agent_metrics", "objectives", "isolate", "timeout_s"}
@@ -64,6 +66,15 @@ _Source: TypeAlias = Literal["regex", "json", "csv"]
 _SOURCES: tuple[_Source, ...] = ("regex", "json", "csv")
 _OPTIONS = {"match": "regex", "stream": "regex", "row": "csv"}
 """A metric's keys that only one source has."""
+_WITHOUT_SETTING = {
+    "max_finalists": "remove it: each context has one finalist",
+    "confidence": "remove it: intervals have a confidence of 95 %",
+}
+"""Hints for settings of ``confirm`` that are not there any more."""
+LEAST_SHARE = 0.001
+"""A search is warned of constraints that leave a smaller share of the space."""
+CHECKED = 4_000
+"""A grid of at most so many points is checked whole against the constraints; of other spaces so many draws are."""
 _CONSTRAINT = 'an expression such as "threads * 2 <= 8", or "module:function"'
 
 
@@ -97,7 +108,8 @@ class Draft:
 def entry_of(name: str, raw: Mapping[str, Any], scope: Scope, findings: Findings) -> Entry:
     """Check one experiment's table, which is plain data, and look up the agent and the workload."""
     # Names come first: the other problems depend on the agent and the workload.
-    names = {"agent": raw.get("agent", DEFAULT_AGENT), "workload": raw.get("workload")}
+    default = "bayes" if any(key in raw for key in BUDGETS) else "grid_search"
+    names = {"agent": raw.get("agent", default), "workload": raw.get("workload")}
     agent, workload = (
         known(scope.catalog, f"{key}s", value, findings.at(key)) if isinstance(value, str) else None
         for key, value in names.items()
@@ -199,7 +211,7 @@ def read_jobs(entry: Entry) -> Draft:
         workload_args=parameters.own,
         space=space,
         env_params=params,
-        agent=(table.agent or DEFAULT_AGENT) if driven else None,
+        agent=entry.agent_name if driven else None,
         agent_config=config if driven else None,
         agent_ends_after=None if ends is None else ends * contexts,
         agent_metrics=metrics,
@@ -231,11 +243,19 @@ def read_jobs(entry: Entry) -> Draft:
         findings.adopt(one for one in problems if not (scope.uses_num_nodes and one.where == "num_nodes"))
     if tuner is not None and not findings.broken():
         findings.adopt(trait(tuner, "check")(built, scope.scenario_dir))
-    unused = [key for key in _UNUSED_BY_PLAIN if key in entry.raw] if driven is False else []
+    warnings = _unused_keys(entry) if driven is False else []
+    if driven and limits and not findings.broken() & {"constraints", "env_params"}:
+        warnings = _check_allowed(built, findings.at("constraints"))
+    experiment = None if findings.broken() else built
+    return Draft(entry.name, driven, experiment, tuple(warnings), learns=bool(tuner) and learns(tuner))
+
+
+def _unused_keys(entry: Entry) -> list[str]:
+    """Warn of the keys that a plain job doesn't use."""
+    unused = [key for key in _UNUSED_BY_PLAIN if key in entry.raw]
     verb = "is" if len(unused) == 1 else "are"
     warning = f"experiment '{entry.name}' has no knob: it runs once, and {listed(unused)} {verb} not used"
-    experiment = None if findings.broken() else built
-    return Draft(entry.name, driven, experiment, (warning,) if unused else (), learns=bool(tuner) and learns(tuner))
+    return [warning] if unused else []
 
 
 def budget_of(table: ExperimentTable) -> Budget:
@@ -360,8 +380,8 @@ def _confirm(entry: Entry, driven: bool | None) -> Confirm:
     if entry.scope.single_sbatch:
         what = "single_sbatch is for trials that are known in advance, and finalists are not"
         findings.add(what, found=given, hint='write confirm = "off", or remove single_sbatch')
-    one = checked(ConfirmTable, given, findings)
-    return Confirm("on", one.share, one.max_finalists, one.confidence)
+    table = checked(ConfirmTable, given, findings, _WITHOUT_SETTING.get)
+    return Confirm("on", table.share)
 
 
 def _over_contexts(entry: Entry) -> OverContexts:
@@ -582,6 +602,41 @@ def _constraints(
             hint = error.hint or "compare parameters, such as threads * 2 <= 8"
             below.add(what, found=text, allowed=_CONSTRAINT, hint=hint)
     return tuple(parsed)
+
+
+def _check_allowed(experiment: Experiment, findings: Findings) -> list[str]:
+    """Refuse constraints that leave no setting in a represented context; warn if they leave hardly any."""
+    texts = [constraint.text for constraint in experiment.expressions]
+    used = {name for constraint in experiment.expressions for name in constraint.names}
+    varying = used & experiment.env_params.params.keys()
+    contexts = [context for context, _ in experiment.env_params.represented()]
+    warnings: list[str] = []
+    for context in contexts if varying else contexts[:1]:
+        if _leaves_enough(experiment, context):
+            continue
+        under = pairs({name: value for name, value in context.items() if name in varying})
+        under = f" under {under}" if under else ""
+        if experiment.draw_allowed(context, 0, "constraints", 0) is None:
+            what, allowed = f"no setting{under} keeps all constraints", "constraints that at least one setting keeps"
+            findings.add(what, found=texts, allowed=allowed, hint="relax one of them, or give the knobs other values")
+            return []
+        warnings.append(
+            f"experiment '{experiment.name}': fewer than {LEAST_SHARE:.1%} of the settings{under} keep the constraints"
+        )
+    return warnings[:1]
+
+
+def _leaves_enough(experiment: Experiment, context: Context) -> bool:
+    """Whether the constraints leave at least ``LEAST_SHARE`` of the settings, as far as a sample tells."""
+    space, size = experiment.space, experiment.space.size
+    if size is not None and size <= CHECKED:
+        points = (space.point(index) for index in range(size))
+    else:
+        size = CHECKED
+        points = (space.draw(0, "constraints", index) for index in range(CHECKED))
+    enough = math.ceil(LEAST_SHARE * size)
+    allowed = (point for point in points if experiment.allows(point, context))
+    return len(list(islice(allowed, enough))) == enough
 
 
 def check_reward(entry: Entry, metrics: Sequence[str]) -> None:

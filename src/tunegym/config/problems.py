@@ -115,6 +115,9 @@ INSTEAD = {
 }
 """Hints for keys of other places and other systems."""
 
+REPLACED = {"contextual_bandit": 'contextual_bandit was replaced: write agent = "bayes"'}
+"""Hints for names that are not there any more."""
+
 
 # names ----------------------------------------------------------------------------------------------------------------
 
@@ -168,7 +171,8 @@ def known(catalog: Components, kind: str, name: str, findings: Findings) -> Any:
         what = f"this is no {kind.removesuffix('s')}: {why}"
     except KeyError:
         what = f"there is no {kind.removesuffix('s')} {shown(name)}"
-        hint = did_you_mean(name, catalog.names(kind), f"use one of these, or see: tunegym list {kind}")
+        nearest = did_you_mean(name, catalog.names(kind), f"use one of these, or see: tunegym list {kind}")
+        hint = REPLACED.get(name, nearest)
     except UnresolvedReferenceError as error:
         what, hint = error.message, error.hint or "check the module's and the class's name"
     findings.add(what, found=name, allowed=allowed, hint=hint)

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from tunegym.config.problems import Findings, kind, listed, shown
 from tunegym.core.text import did_you_mean
-from tunegym.tuning.model.scenario import IN_PROCESS, PROCESS, TCP, Goal, Keep, Recording
+from tunegym.tuning.model.scenario import IN_PROCESS, PROCESS, TCP, Confirm, Goal, Keep, Recording
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)\Z")
 _COUNTED = re.compile(r"([a-z]+)(?::([1-9][0-9]{0,8}))?\Z")
@@ -125,11 +125,9 @@ _EnvParam = Annotated[dict[str, Any], Says("a table", "{ weights = [0.5, 0.5] }"
 _Number = Annotated[int | float, Says("a number", "1")]
 _Value = Annotated[str | int | float | bool, Says("a single value", "1")]
 _Share = Annotated[float, Field(gt=0, lt=1), Says("a number above 0 and below 1", "0.2")]
+_ConfirmShare = Annotated[float, Field(gt=0, le=0.5), Says("a number above 0, at most 0.5", "0.2")]
 _Repeats = Annotated[int | str, AfterValidator(_repeats), Says('an integer of at least 1, or "auto"', "3")]
-_Confirm = Annotated[
-    Literal["auto", "off"] | dict[str, Any],
-    Says('"auto", "off", or a table of share, max_finalists and confidence', '"off"'),
-]
+_Confirm = Annotated[Literal["auto", "off"] | dict[str, Any], Says('"auto", "off" or { share = 0.2 }', '"off"')]
 _OverContexts = Annotated[
     Literal["mean", "worst"] | dict[str, Any], Says('"mean", "worst" or { cvar = 0.9 }', '"worst"')
 ]
@@ -251,9 +249,7 @@ class EnvParamTable(TomlTable):
 class ConfirmTable(TomlTable):
     """``confirm`` as a table."""
 
-    share: _Share = 0.3
-    max_finalists: Annotated[int, Field(ge=1), Says("an integer of at least 1", "8")] = 8
-    confidence: Annotated[float, Field(ge=0.5, lt=1), Says("a number from 0.5 to below 1", "0.95")] = 0.95
+    share: _ConfirmShare = Confirm().share
 
 
 class CvarTable(TomlTable):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from tunegym.tuning.model.scenario import Experiment, Objective
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
-from tunegym.tuning.model.trial import Job, JobHandle, JobResult, Observation, OpenTrial, ReportCallback, Trial
+from tunegym.tuning.model.trial import SEARCH, Job, JobHandle, JobResult, Observation, OpenTrial, ReportCallback, Trial
 from tunegym.tuning.model.values import Action, Context, Metrics
 
 if TYPE_CHECKING:
@@ -80,19 +80,24 @@ class Env(Lanes, Protocol):
         """The context of the lane's next trial; holds its number. Asking again changes nothing."""
 
     def begin(
-        self, action: Action, lane: int = 0, weight_version: int | None = None, context: Context | None = None
+        self,
+        action: Action,
+        lane: int = 0,
+        weight_version: int | None = None,
+        context: Context | None = None,
+        phase: str = SEARCH,
     ) -> OpenTrial:
         """Write the decision down and start the trial; raises ``ActionError`` or ``BudgetError``.
 
         ``weight_version`` is that of the policy that chose the action, for agents that count them. ``context`` replaces
-        the drawn one, for agents with ``plans_contexts``.
+        the drawn one, for agents with ``plans_contexts``. A trial of the phase ``repeat`` is not served from the cache.
         """
 
     def next_finished(self) -> tuple[int, Trial] | None:
         """Wait for a trial to close: its lane and the trial; None if the run stops before one does."""
 
     def history(self) -> Iterable[Trial]:
-        """The trials of the search and the baseline so far, in the order of closing."""
+        """The trials so far in the order of closing, without rounds that confirm a search."""
 
     def context(self, number: int) -> Context:
         """The context that trial ``number`` has, had or would have."""

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from tunegym.testing.agents import AgentSuite, LiveAgentSuite
-from tunegym.tuning.agents.bandit import ContextualBandit
+from tunegym.tuning.agents.bayes import Bayes
 from tunegym.tuning.agents.optuna import OptunaAgent
 from tunegym.tuning.agents.sb3.agents import A2c, Dqn, LiveA2c, LiveDqn, LivePpo, LiveSac, Ppo, Sac
 from tunegym.tuning.agents.search import GridSearch, LiveRandom, RandomSearch
@@ -46,16 +46,12 @@ def optuna(sampler: str, **more: Any) -> Any:
 
 ONE: dict[str, EnvParam] = {}
 """A single context."""
-LOADS = {"load": EnvParam(Range(1.0, 100.0, log=True)), "kind": EnvParam(Choice(("a", "b")), (0.7, 0.3))}
 TestTpe = optuna("tpe", startup_trials=5, env_params=ONE)
 TestTpeOverRanges = optuna("tpe", startup_trials=5, knobs=NUMBERS, env_params=ONE)
 TestTpeInASmallSpace = optuna(
     "tpe", startup_trials=5, knobs={"algorithm": ALGORITHM, "x": Choice(tuple(range(10)))}, env_params=ONE
 )
-TestPooledTpe = optuna("tpe", startup_trials=5)
-TestPooledTpeOverRanges = optuna(
-    "tpe", startup_trials=5, knobs={"algorithm": ALGORITHM, "one": Choice((True,)), **NUMBERS}, env_params=LOADS
-)
+TestTpeInContexts = optuna("tpe", startup_trials=3)
 TestGp = optuna("gp", startup_trials=20, env_params=ONE)
 TestCmaes = optuna(
     "cmaes",
@@ -67,30 +63,11 @@ TestNsgaii = optuna("nsgaii", population=6, env_params=ONE)
 TestQmc = optuna("qmc")
 TestOptunaRandom = optuna("random")
 
-TestBandit = suite(ContextualBandit, resumes_exactly=True)
-TestBanditOverRanges = suite(
-    ContextualBandit,
-    slow,
-    resumes_exactly=True,
-    config={"bins": 4, "start_action": "first"},
-    # More than can be enumerated, and values between the bins.
-    knobs={
-        "algorithm": Choice(tuple("abcdefgh")),
-        "rate": Range(1e-4, 1.0, log=True),
-        "one": Choice((True,)),
-        **NUMBERS,
-    },
-)
-TestBanditInContinuousContexts = suite(
-    ContextualBandit,
-    slow,
-    resumes_exactly=True,
-    env_params=LOADS,
-)
+TestBayes = suite(Bayes)
 
 
 def test_the_suite_knows_which_agents_learn() -> None:
-    assert TestBandit().learns
+    assert TestTpe().learns
     assert not TestGrid().learns
 
 

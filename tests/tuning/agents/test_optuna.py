@@ -1,38 +1,41 @@
+"""What Optuna's samplers are told and what they propose, seen from the studies that the agent makes."""
+
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
-from statistics import fmean
 from typing import Any
 
 import optuna
 import pytest
-from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import TrialState
-from tests.conftest import raising
 
-from tunegym.tuning.agents.optuna import PATIENCE, NumberedDraws, OptunaAgent, OptunaConfig, StudyProposer
+from tunegym.tuning.agents.optuna import OptunaAgent, OptunaConfig
 from tunegym.tuning.model.scenario import Budget, Objective
-from tunegym.tuning.model.space import Choice, Knob, Range, Space
+from tunegym.tuning.model.space import Choice, EnvParam, Knob, Range
 from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.rewards import FromObjectives
 
 Benches = Callable[..., Any]
 PLANE: dict[str, Knob] = {"x": Range(-2.0, 2.0), "y": Range(-2.0, 2.0)}
+SAMPLERS = ["tpe", "cmaes", "nsgaii", "qmc", "random", pytest.param("gp", marks=pytest.mark.slow)]
 
 
 def bowl(x: float, y: float) -> dict[str, float]:
     return {"m": -(x**2) - (y - 0.5) ** 2}
 
 
-def agent_of(one: Any, **config: Any) -> OptunaAgent:
-    return OptunaAgent(one.engine, OptunaConfig(**config), 3)
+def agent_of(bench: Any, **config: Any) -> OptunaAgent:
+    return OptunaAgent(bench.engine, OptunaConfig(**config), 3)
 
 
-def study_of(agent: OptunaAgent) -> optuna.Study:
-    assert agent._study is not None
-    return agent._study._study
+@pytest.fixture
+def studies(monkeypatch: pytest.MonkeyPatch) -> list[optuna.Study]:
+    """Every study that is created."""
+    created: list[optuna.Study] = []
+    create = optuna.create_study
+    monkeypatch.setattr(optuna, "create_study", lambda **keys: created.append(create(**keys)) or created[-1])
+    return created
 
 
 # what it finds ----------------------------------------------------------------------------------------
@@ -43,53 +46,40 @@ def study_of(agent: OptunaAgent) -> optuna.Study:
     [("tpe", 40, 1), ("cmaes", 40, 1), ("nsgaii", 120, 4), pytest.param("gp", 20, 1, marks=pytest.mark.slow)],
 )
 def test_last_trials_are_better_than_first_ones(bench: Benches, sampler: str, steps: int, slots: int) -> None:
-    one = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=steps), slots=slots)
-    agent_of(one, sampler=sampler, **({"population": 10} if sampler == "nsgaii" else {})).run()
-    rewards = [trial.reward for trial in one.trials()]
+    search = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=steps), slots=slots)
+    agent_of(search, sampler=sampler, **({"population": 10} if sampler == "nsgaii" else {})).run()
+    rewards = [trial.reward for trial in search.trials()]
     assert sum(rewards[-8:]) / 8 > sum(rewards[:8]) / 8 + 0.3
+
+
+def test_qmc_covers_evenly(bench: Benches) -> None:
+    """Of 64 points of a Sobol sequence each of the 8 x 8 cells has one; Optuna draws the first one at random."""
+    search = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=65))
+    agent_of(search, sampler="qmc").run()
+    actions = [trial.action for trial in search.trials()[1:]]
+    cells = {(int((action["x"] + 2) * 2), int((action["y"] + 2) * 2)) for action in actions}
+    assert len(cells) == 64
 
 
 # what it tells ----------------------------------------------------------------------------------------
 
 
-def test_trials_without_a_measurement_are_told_as_worse_than_all_others(bench: Benches) -> None:
+def test_trials_without_a_measurement_are_told_as_failed(bench: Benches, studies: list[optuna.Study]) -> None:
+    """No penalty is told as a value."""
+
     def measure(x: int) -> dict[str, float]:
         if x % 4 == 1:
             raise ValueError("crashed")
         if x % 4 == 2:
             raise TimeoutError
-        return {"m": 0.0}
+        return {"m": 0.5}
 
-    one = bench(
-        measure,
-        knobs={"x": Range(0, 4000, "int")},
-        constraints=[lambda p: p["x"] % 4 != 3],
-        budget=Budget(agent_steps=24),
-    )
-    agent = agent_of(one, sampler="tpe")
-    agent.run()
-    seen = {
-        (trial.params["x"] % 4, trial.state, trial.value, tuple(trial.constraints.values()))
-        for trial in study_of(agent).trials
-    }
-    assert seen == {
-        (0, TrialState.COMPLETE, 0.0, ()),
-        (1, TrialState.PRUNED, None, (math.inf,)),
-        (2, TrialState.PRUNED, None, (math.inf,)),
-        (3, TrialState.PRUNED, None, (math.inf,)),
-    }
-
-
-def test_tpe_keeps_away_from_settings_that_fail(bench: Benches) -> None:
-    def measure(mode: int, x: float) -> dict[str, float]:
-        if mode > 1:
-            raise ValueError("crashed")
-        return {"m": -abs(x)}
-
-    knobs: dict[str, Knob] = {"mode": Choice(tuple(range(6))), "x": Range(-2.0, 2.0)}
-    one = bench(measure, knobs=knobs, budget=Budget(agent_steps=80))
-    agent_of(one, sampler="tpe").run()
-    assert fmean(not trial.measured for trial in one.trials()[20:]) < 0.6  # two thirds of all settings fail
+    knobs = {"x": Range(0, 4000, "int")}
+    refuse = [lambda p: p["x"] % 4 != 3]
+    agent_of(bench(measure, knobs=knobs, constraints=refuse, budget=Budget(agent_steps=24))).run()
+    told = {(trial.params["x"] % 4, trial.state, trial.value) for trial in studies[0].trials}
+    failed = {(remainder, TrialState.FAIL, None) for remainder in (1, 2, 3)}
+    assert told == {(0, TrialState.COMPLETE, 0.5), *failed}
 
 
 LIMITED = (Objective("m", "max"), Objective("cost", "min", 0.0, 1.0))
@@ -103,14 +93,20 @@ TWO = (Objective("m", "max"), Objective("cost", "min"))
         ("cmaes", LIMITED, lambda x, y, reward: [reward], lambda y: {}),
         ("tpe", TWO, lambda x, y, reward: [x, -2 * y], lambda y: {}),
         ("nsgaii", TWO, lambda x, y, reward: [x, -2 * y], lambda y: {}),
+        pytest.param("gp", TWO, lambda x, y, reward: [x, -2 * y], lambda y: {}, marks=pytest.mark.slow),
     ],
-    ids=["limit", "no limits", "several", "several by generations"],
+    ids=["limit", "no limits", "several", "several by generations", "several by processes"],
 )
 def test_objectives_and_limits_reach_the_samplers_that_take_them(
-    bench: Benches, sampler: str, goals: Any, values: Callable[..., Any], constraints: Callable[..., Any]
+    bench: Benches,
+    studies: list[optuna.Study],
+    sampler: str,
+    goals: Any,
+    values: Callable[..., Any],
+    constraints: Callable[..., Any],
 ) -> None:
     """The other samplers get the reward."""
-    one = bench(
+    search = bench(
         lambda x, y: {"m": x, "cost": 2 * y},
         knobs=PLANE,
         objectives=goals,
@@ -118,63 +114,55 @@ def test_objectives_and_limits_reach_the_samplers_that_take_them(
         reward=lambda _: FromObjectives(goals),
         budget=Budget(agent_steps=12),
     )
-    agent = agent_of(one, sampler=sampler)
-    agent.run()
-    for told, trial in zip(study_of(agent).trials, one.trials(), strict=True):
+    agent_of(search, sampler=sampler).run()
+    for told, trial in zip(studies[0].trials, search.trials(), strict=True):
         x, y = told.params["x"], told.params["y"]
         assert told.values == pytest.approx(values(x, y, trial.reward))
         assert told.constraints == pytest.approx(constraints(y))
 
 
-# duplicates -------------------------------------------------------------------------------------------
+def test_each_context_has_a_study(bench: Benches, studies: list[optuna.Study]) -> None:
+    """1, 1.0 and true are three contexts."""
+    loads = {"load": EnvParam(Choice((1, 1.0, True)))}
+    knobs = {"x": Range(0.0, 1.0)}
+    search = bench(lambda x, load: {"m": x}, knobs=knobs, env_params=loads, budget=Budget(agent_steps=24))
+    agent_of(search).run()
+    by_context: dict[str, list[Any]] = {}
+    for trial in search.trials():
+        by_context.setdefault(repr(trial.context), []).append(trial.action["x"])
+    assert len(by_context) == 3
+    assert sorted(by_context.values()) == sorted([trial.params["x"] for trial in study.trials] for study in studies)
 
 
-def test_repeated_proposals_give_way_to_new_settings(bench: Benches) -> None:
+# what it proposes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsgaii", "qmc", "random"])
+def test_a_finite_space_is_tried_once_and_then_ends(bench: Benches, sampler: str) -> None:
     """One value is far better: the sampler wants nothing else, and still the others get their turn."""
-    runs: Counter[int] = Counter()
-
-    def measure(x: int) -> dict[str, float]:
-        runs[x] += 1
-        return {"m": 1000.0 if x == 3 else float(-x)}
-
-    one = bench(measure, knobs={"x": Choice(tuple(range(12)))}, budget=Budget(agent_steps=200))
-    agent_of(one, sampler="tpe").run()
-    trials = one.trials()
-    assert set(runs.values()) == {1}
-    assert len(runs) == 12
-    assert sum(trial.cached_from is not None for trial in trials) <= PATIENCE + 1
-    assert len(trials) <= 12 + PATIENCE + 1, "everything was tried: the cache would have answered for ever"
+    search = bench(
+        lambda x: {"m": 1000.0 if x == 3 else float(-x)},
+        knobs={"x": Choice(tuple(range(12)))},
+        budget=Budget(agent_steps=200),
+    )
+    agent = agent_of(search, sampler=sampler)
+    agent.run()
+    assert Counter(trial.action["x"] for trial in search.trials()) == Counter(range(12))
+    assert agent.ended == "every setting was tried"
 
 
-def test_failed_settings_are_not_proposed_forever(bench: Benches) -> None:
-    def measure(x: int) -> dict[str, float]:
-        if x < 7:
-            raise ValueError("crashed")
-        return {"m": float(x)}
-
-    one = bench(measure, knobs={"x": Choice(tuple(range(8)))}, budget=Budget(agent_steps=40))
-    agent_of(one, sampler="nsgaii", population=4).run()
-    assert any(trial.measured for trial in one.trials())
+def test_without_a_cache_a_setting_may_come_again(bench: Benches) -> None:
+    search = bench(lambda x: {"m": x}, knobs={"x": Choice((1, 2))}, cache=False, budget=Budget(agent_steps=30))
+    agent_of(search).run()
+    assert len(search.trials()) == 30
 
 
-# draws by number --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sampler", ["random", "qmc"])
-def test_samplers_that_learn_nothing_draw_by_number(sampler: Any) -> None:
-    space = Space({"x": Range(0.0, 1.0), "mode": Choice(("a", "b"))})
-    forwards = [NumberedDraws(sampler, space, 1).propose(number, {}) for number in range(1, 20)]
-    one = NumberedDraws(sampler, space, 1)
-    assert [one.propose(number, {}) for number in range(19, 0, -1)] == forwards[::-1]
-
-
-def test_qmc_covers_evenly() -> None:
-    """Of 64 points of a Sobol sequence each of the 8 x 8 cells has exactly one."""
-    one = NumberedDraws("qmc", Space({"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}), 5)
-    points = [one.propose(number, {}) for number in range(1, 65)]
-    cells = Counter((int(float(p["x"]) * 8), int(float(p["y"]) * 8)) for p in points)
-    assert set(cells.values()) == {1}
-    assert len(cells) == 64
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_nothing_is_proposed_that_an_expression_refuses(bench: Benches, sampler: str) -> None:
+    knobs: dict[str, Knob] = {"x": Range(0, 99, "int"), "y": Range(0.0, 1.0, step=0.01)}
+    search = bench(lambda x, y: {"m": x + y}, knobs=knobs, constraints=["x * y <= 1"], budget=Budget(agent_steps=30))
+    agent_of(search, sampler=sampler).run()
+    assert all(trial.measured for trial in search.trials())
 
 
 # warm start -------------------------------------------------------------------------------------------
@@ -189,50 +177,19 @@ def past(count: int) -> list[Trial]:
     ]
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsgaii", pytest.param("gp", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("count", [1, 4, 30])
-def test_a_warm_start_begins_where_the_other_run_ended(bench: Benches, sampler: str, count: int) -> None:
-    one = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=12))
-    agent = agent_of(one, sampler=sampler, **({"population": 4} if sampler == "nsgaii" else {}))
-    agent.warm_up(past(count))
-    assert agent.run() == 0
-    assert len(one.trials()) == 12
-    if sampler == "gp":  # it looks where nobody has been before it goes back
-        assert max(trial.reward for trial in one.trials()) > (-0.05 if count >= 30 else -math.inf)
-    elif count >= 30:
-        warm = sum(trial.reward for trial in one.trials()) / 12
-        cold = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=12))
-        agent_of(cold, sampler=sampler).run()
-        assert warm > sum(trial.reward for trial in cold.trials()) / 12 + 0.5
-
-
-def test_a_failing_sampler_does_not_end_the_run(
-    bench: Benches, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its numerics give up on some spaces; a random setting is tried instead, and logged once."""
-    broken = raising(ValueError, "attempt to get argmax of an empty sequence")
-    one = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=16))
-    agent = agent_of(one, sampler="tpe", startup_trials=5)
-    monkeypatch.setattr(optuna.samplers.TPESampler, "_sample", broken)
-    assert agent.run() == 0
-    assert len({repr(trial.action) for trial in one.trials()}) == 16
-    assert caplog.text.count("the sampler tpe failed at trial 6: ValueError: attempt to get argmax") == 1
-    assert caplog.text.count("failed") == 1
-
-
-def test_gp_does_not_list_a_huge_range() -> None:
-    """Optuna's sampler makes an array of all values of a stepped range."""
-    space = Space({"big": Range(0, 2 * 10**9, "int"), "fine": Range(0.0, 1.0, step=1e-6), "small": Range(0, 9, "int")})
-    found = StudyProposer("gp", {}, space, (), 0)._distributions
-    assert found["big"] == FloatDistribution(0.0, 2e9)
-    assert found["fine"] == FloatDistribution(0.0, 1.0)
-    assert found["small"] == IntDistribution(0, 9)
-    assert StudyProposer("tpe", {}, space, (), 0)._distributions["big"] == IntDistribution(0, 2 * 10**9)
+def test_a_warm_start_begins_where_the_other_run_ended(bench: Benches) -> None:
+    means = {}
+    for count in (0, 30):
+        search = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=12))
+        agent = agent_of(search)
+        agent.warm_up(past(count))
+        agent.run()
+        means[count] = sum(trial.reward for trial in search.trials()) / 12
+    assert means[30] > means[0] + 0.5
 
 
 def test_optunas_verbosity_is_unchanged(bench: Benches, capfd: pytest.CaptureFixture[str]) -> None:
     before = optuna.logging.get_verbosity()
-    one = bench(bowl, knobs=PLANE, budget=Budget(agent_steps=3))
-    agent_of(one, sampler="tpe").run()
+    agent_of(bench(bowl, knobs=PLANE, budget=Budget(agent_steps=3))).run()
     assert optuna.logging.get_verbosity() == before
     assert "study created" not in capfd.readouterr().err

@@ -19,7 +19,7 @@ from tests.tuning.reports.live_journals import (
 )
 
 from tunegym.core.errors import StoreError
-from tunegym.tuning.answers.episodes import MOST_WINDOWS, Pace, Windows, context_groups
+from tunegym.tuning.inference.episodes import MOST_WINDOWS, Pace, Windows, context_groups
 from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import load, recommend
 

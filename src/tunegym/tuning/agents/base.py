@@ -19,7 +19,7 @@ from tunegym.core.references import resolve
 from tunegym.tuning.agents.policies import PolicyChoice
 from tunegym.tuning.model.scenario import Experiment, Penalties
 from tunegym.tuning.model.space import Space
-from tunegym.tuning.model.trial import Feedback, Observation, Trial
+from tunegym.tuning.model.trial import SEARCH, Feedback, Observation, Trial
 from tunegym.tuning.model.values import Action, Context, counted
 from tunegym.tuning.ports import Env, LiveEnv
 
@@ -66,6 +66,7 @@ class _Agent:
         supports_variable_environment: whether the agent handles env_params.
         plans_contexts: whether it tries its settings in every represented context, instead of the drawn one.
         finite: whether it ends by itself and needs no budget.
+        phase: what the trial is for that was just chosen: ``search``, or ``repeat`` to measure a setting again.
         failure: why ``run`` returned non-zero, in a sentence; if it knows.
         failure_hint: what to do about it, if known.
         ended: why ``run`` returned 0 with budget left; if it knows.
@@ -76,6 +77,7 @@ class _Agent:
     supports_variable_environment: ClassVar[bool] = False
     plans_contexts: ClassVar[bool] = False
     finite: ClassVar[bool] = False
+    phase: str = SEARCH
     failure: str | None = None
     failure_hint: str | None = None
     ended: str | None = None
@@ -158,7 +160,8 @@ class BaseAgent(_Agent):
                     # What its lane saw before and after is not recorded.
                     after = trial.number + 1
                     shown = Observation(after, env.context(after), trial.metrics, trial.measured)
-                    self.update_policy(_feedback(trial, Observation(trial.number, trial.context), shown, done=False))
+                    before = Observation(trial.number, trial.context)
+                    self.update_policy(Feedback(trial, shown, before, done=False))
         free = deque(range(env.slots))
         seen: dict[int, Observation] = {}
         ended, served = False, 0
@@ -174,7 +177,7 @@ class BaseAgent(_Agent):
                     ended = True
                     break
                 try:
-                    env.begin(action, lane, context=context)
+                    env.begin(action, lane, context=context, phase=self.phase)
                 except BudgetError:  # used up, or the run was stopped, since the last look
                     break
                 free.popleft()
@@ -187,27 +190,18 @@ class BaseAgent(_Agent):
                 ended, self.ended = True, f"the cache answered the last {served:,} trials"
             if learns:
                 done = ended or env.exhausted(lane) is not None
-                self.update_policy(_feedback(trial, seen[lane], env.observe(lane), done))
+                self.update_policy(Feedback(trial, env.observe(lane), seen[lane], done))
             free.append(lane)
+
+    def starts_first(self, observation: Observation) -> bool:
+        """Whether the trial begins the search, and ``start_action`` asks for an allowed first action."""
+        if self.config.start_action != "first" or observation.number != self.env.first:
+            return False
+        return self.env.experiment.allows(self.first_action(), observation.context)
 
     def first_action(self) -> dict[str, Any]:
         """Every knob's first value."""
         return {name: knob.from_unit(0.0) for name, knob in self.env.space.knobs.items()}
-
-
-def _feedback(trial: Trial, before: Observation, after: Observation, done: bool) -> Feedback:
-    return Feedback(
-        trial_index=trial.number,
-        value=trial.reward,
-        observation=after,
-        prev_observation=before,
-        action=trial.action,
-        done=done,
-        status=trial.status,
-        cached=trial.cached_from is not None,
-        context=trial.context,
-        reports=trial.reports,
-    )
 
 
 class RunOnce(BaseAgent):

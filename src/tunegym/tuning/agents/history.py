@@ -6,11 +6,9 @@ A scaled reward doesn't depend on the metric's unit. The record keeps the measur
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
 
 import numpy as np
 
-from tunegym.tuning.model.space import Choice, EnvParam, Space
 from tunegym.tuning.model.values import Action, Context, exact_key
 
 OFTEN = 2
@@ -151,13 +149,3 @@ def _compressed(away: np.ndarray) -> np.ndarray:
     """A reward by its distance from the centre in spreads."""
     bounded = np.clip(away, -LARGEST, LARGEST)
     return np.maximum(LINEAR * np.arcsinh(bounded / LINEAR), LOWEST)
-
-
-def count_cells(space: Space, params: Mapping[str, EnvParam]) -> int | None:
-    """The number of settings times contexts; None if it isn't finite."""
-    count = space.size
-    for param in params.values():
-        if count is None or not isinstance(param.domain, Choice):
-            return None
-        count *= sum(weight > 0 for weight in param.weights) if param.weights else param.domain.size
-    return count

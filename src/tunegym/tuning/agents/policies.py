@@ -14,7 +14,7 @@ import orjson
 
 from tunegym.core.errors import StoreError
 from tunegym.core.files import write_atomic
-from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable
+from tunegym.tuning.inference.recommendation import PolicyChoice, PolicyTable
 from tunegym.tuning.model.space import Choice, EnvParams
 from tunegym.tuning.model.values import Context, Scalar, exact_key, native, storable
 

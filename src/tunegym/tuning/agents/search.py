@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tunegym.core.errors import Problem
-from tunegym.core.randomness import integer, unit
+from tunegym.core.randomness import integer
 from tunegym.tuning.agents.base import AgentConfig, BaseAgent, LiveAgent
 from tunegym.tuning.model.space import Range, Space
 from tunegym.tuning.model.trial import Observation
@@ -34,12 +34,12 @@ class RandomSearch(BaseAgent):
     kinds: ClassVar[Mapping[str, str | None]] = {"trials": None, "live": f"{__name__}:LiveRandom"}
 
     def select_action(self, observation: Observation) -> dict[str, Scalar]:
-        """The draw that belongs to the trial's number."""
-        number, seed = observation.number, self.seed
-        if number == self.env.first and self.config.start_action == "first":
+        """The draw that belongs to the trial's number; a refused one only where no other was found."""
+        number, context, experiment = observation.number, observation.context, self.env.experiment
+        if self.starts_first(observation):
             return self.first_action()
-        knobs = self.env.space.knobs.items()
-        return {name: knob.from_unit(unit(seed, "random_search", name, number)) for name, knob in knobs}
+        action = experiment.draw_allowed(context, self.seed, "random_search", number)
+        return action or experiment.space.draw(self.seed, "random_search", number)
 
 
 class LiveRandom(LiveAgent):

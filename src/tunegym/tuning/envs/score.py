@@ -26,9 +26,8 @@ from tunegym.core.text import error_text, escaped
 from tunegym.tuning.model.scenario import Budget, Experiment, Penalties
 from tunegym.tuning.model.space import EnvParams, Range
 from tunegym.tuning.model.trial import (
-    BASELINE,
+    CONFIRM,
     FAILURES,
-    NOISE,
     SEARCH,
     Failed,
     Infeasible,
@@ -225,8 +224,8 @@ def _number(what: str, found: Any) -> float:
 class Tally:
     """Counts closed trials. Read by progress displays and the budget.
 
-    Rewards of different contexts are not compared: each has its own best trial. Only the search and the baseline count
-    for that, as other trials repeat settings.
+    Rewards of different contexts are not compared: each has its own best trial. Rounds that confirm a search
+    don't count for that.
     """
 
     def __init__(self, params: EnvParams | None = None) -> None:
@@ -243,7 +242,7 @@ class Tally:
             for name, one in (params.params if params is not None else {}).items()
             if isinstance(one.domain, Range)
         }
-        self._checks: dict[bytes, list[float]] = {}
+        self._repeats: dict[bytes, list[float]] = {}
 
     def add(self, trial: Trial) -> None:
         """Count a closed trial."""
@@ -254,9 +253,9 @@ class Tally:
         if trial.status in FAILURES:
             self.failure = trial.reason
         self.phase = trial.phase
-        if trial.phase in (BASELINE, NOISE) and trial.measured:
-            self._checks.setdefault(exact_key(trial.action, trial.context), []).append(trial.reward)
-        if trial.phase not in (SEARCH, BASELINE):
+        if trial.measured and trial.cached_from is None:
+            self._repeats.setdefault(exact_key(trial.action, trial.context), []).append(trial.reward)
+        if trial.phase == CONFIRM:
             return
         best = self.best_in(trial.context)
         self.idle += 1
@@ -274,11 +273,11 @@ class Tally:
         bins = {name: int(one.position(float(context[name])) * BINS) for name, one in self._ranges.items()}
         return exact_key({**context, **bins})
 
-    def noise(self, reward: float) -> float:
-        """The standard deviation of a reward, by the noise check; 0 if unknown."""
-        samples = max(self._checks.values(), key=len, default=[])
+    def noise(self, reward: float) -> float | None:
+        """The standard deviation of a reward, by the setting that was measured most often; None if unknown."""
+        samples = max(self._repeats.values(), key=len, default=[])
         if len(samples) < 2:
-            return 0.0
+            return None
         mean, deviation = statistics.fmean(samples), statistics.stdev(samples)
         # Noise mostly grows with the value, as long as it is small beside it.
         return deviation * abs(reward / mean) if abs(mean) > 2 * deviation else deviation

@@ -41,6 +41,7 @@ class Constraint:
     text: str  # the expression, or the reference of a user's function
     holds: Run = field(repr=False, compare=False)  # called with the parameters by address; returns a boolean
     names: tuple[str, ...] = ()  # the parameters whose values a refusal shows
+    is_expression: bool = False  # pure and quick, so agents ask it before they choose
 
     def refuse(self, parameters: Mapping[str, Any]) -> str | None:
         """Return why the parameters are refused; None if they may run."""
@@ -73,7 +74,11 @@ def parse(text: str, names: Collection[str]) -> Constraint:
     if _is_value(body):
         raise ExpressionError("is a value, not a condition", hint="compare it with something: a + b <= 8")
     code = compile(tree, "constraint", "eval")
-    return Constraint(text, lambda parameters: bool(eval(code, _GLOBALS, {_PARAMETERS: parameters})), (*checker.used,))
+
+    def holds(parameters: Mapping[str, Any]) -> bool:
+        return bool(eval(code, _GLOBALS, {_PARAMETERS: parameters}))
+
+    return Constraint(text, holds, tuple(checker.used), is_expression=True)
 
 
 def _is_value(node: ast.expr) -> bool:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from tunegym.core.randomness import integer
 from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.space import Choice, EnvParams, Space
-from tunegym.tuning.model.values import Action, Metrics
+from tunegym.tuning.model.values import Action, Context, Metrics, Scalar
 
 BUILTIN_METRICS = ("duration_s", "cpu_s", "max_rss_mb")
 """Metrics that every process has: costs, so less is better unless the scenario says otherwise."""
@@ -66,12 +68,13 @@ class Objective:
         """Return the metric with the sign that makes more better."""
         return self.sign * metrics[self.metric]
 
+    def excess(self, metrics: Metrics) -> float:
+        """Return by how much the metric is beyond the limit: negative within it, minus infinity without one."""
+        return -math.inf if self.limit is None else self.sign * (self.limit - metrics[self.metric])
+
     def violation(self, metrics: Metrics) -> float:
         """Return the excess over the limit as a share of it; 0 within the limit or without one."""
-        if self.limit is None:
-            return 0.0
-        excess = self.sign * (self.limit - metrics[self.metric])
-        return max(0.0, excess) / (abs(self.limit) or 1.0)
+        return max(0.0, self.excess(metrics)) / (abs(self.limit or 0.0) or 1.0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, without unset values."""
@@ -120,9 +123,7 @@ class Confirm:
     """The confirmation of the finalists at the end of a search."""
 
     mode: Literal["auto", "on", "off"] = "auto"  # ``auto`` leaves it out of a search that is too short for it
-    share: float = 0.3  # of the trials, at most
-    max_finalists: int = 8
-    confidence: float = 0.95  # of intervals
+    share: float = 0.2  # of the trials, at most
 
 
 FEWEST_TO_CONFIRM = 12
@@ -193,6 +194,12 @@ class LiveSpec:
             return None
         host, _, port = self.server.removeprefix(TCP).rpartition(":")
         return host.strip("[]"), int(port)
+
+
+DRAWS = 1_000
+"""Most draws for a setting that the constraints allow: 63 % find one where they leave a thousandth of the space."""
+MOST_SCANNED = 100_000
+"""If all draws are refused, a grid of at most so many points is scanned. A scan takes less than a second."""
 
 
 @dataclass(frozen=True)
@@ -285,6 +292,50 @@ class Experiment:
     def parameters(self, action: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
         """Return the value of every address in one trial."""
         return {**self.space.fixed, **action, **context}
+
+    @property
+    def is_enumerable(self) -> bool:
+        """Whether all settings can be looked at, one after another."""
+        size = self.space.size
+        return size is not None and size <= MOST_SCANNED
+
+    @cached_property
+    def expressions(self) -> tuple[Constraint, ...]:
+        """The constraints that are expressions. Users' functions are called only when a trial starts."""
+        return tuple(constraint for constraint in self.constraints if constraint.is_expression)
+
+    def allows(self, action: Action, context: Context) -> bool:
+        """Return whether no expression among the constraints refuses ``action`` in ``context``."""
+        if not self.expressions:
+            return True
+        parameters = self.parameters(action, context)
+        return all(constraint.refuse(parameters) is None for constraint in self.expressions)
+
+    def draw_allowed(
+        self,
+        context: Context,
+        seed: int,
+        name: str,
+        number: int,
+        is_wanted: Callable[[Action], bool] = lambda _: True,
+    ) -> dict[str, Scalar] | None:
+        """Draw a random setting that ``allows`` accepts in ``context``, and that ``is_wanted``.
+
+        The result depends on the arguments alone. The first attempt is ``space.draw(seed, name, number)``; later ones
+        add the attempt to the number. If all are refused, a small grid is scanned from a drawn point on. None means
+        that there is no such setting, or, where the grid is too large for a scan, that none was found.
+        """
+        size = self.space.size if self.is_enumerable else None
+        for attempt in range(min(DRAWS, size or DRAWS)):
+            numbers = (number, attempt) if attempt else (number,)
+            action = self.space.draw(seed, name, *numbers)
+            if self.allows(action, context) and is_wanted(action):
+                return action
+        if size is None:
+            return None
+        start = integer(seed, size, name, number)
+        points = (self.space.point((start + index) % size) for index in range(size))
+        return next((point for point in points if self.allows(point, context) and is_wanted(point)), None)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from itertools import accumulate, product
 from typing import Any, Literal, TypeAlias
 
 from tunegym.core.errors import ActionError
-from tunegym.core.randomness import even_unit
+from tunegym.core.randomness import even_unit, unit
 from tunegym.tuning.model.values import Action, Context, Scalar, exact_key, native, spelled
 
 
@@ -87,6 +87,11 @@ class Range:
         """Return value number ``index`` of a range with a step."""
         assert self.step is not None
         return self.snap(self.low + index * self.step)
+
+    def index(self, value: float) -> int:
+        """Return the number of a value of a range with a step."""
+        assert self.step is not None
+        return round((value - self.low) / self.step)
 
     def snap(self, value: float) -> Scalar:
         """Return the nearest value of the range: clamped, then rounded to the step or the integer. Idempotent."""
@@ -198,6 +203,10 @@ class Space:
             index, digit = divmod(index, size)
             action[name] = knob.at(digit)
         return {name: action[name] for name in self.knobs}
+
+    def draw(self, seed: int, name: str, *numbers: int) -> dict[str, Scalar]:
+        """Draw a random setting. It depends on the arguments alone."""
+        return {knob: domain.from_unit(unit(seed, name, knob, *numbers)) for knob, domain in self.knobs.items()}
 
     def accept(self, action: Action) -> dict[str, Scalar]:
         """Return ``action`` in the space's order with every value snapped.

@@ -217,8 +217,9 @@ def outcome_of(status: str, reason: str, samples: tuple[Metrics, ...]) -> Outcom
 
 # trials -----------------------------------------------------------------------------------------------
 
-SEARCH, BASELINE, NOISE, CONFIRM = PHASES = ("search", "baseline", "noise", "confirm")
-"""What a trial is for: an agent's search, the settings in use today, the noise check, the finalists' confirmation."""
+SEARCH, REPEAT, BASELINE, CONFIRM = PHASES = ("search", "repeat", "baseline", "confirm")
+"""What a trial is for: a setting that an agent tries, one that it measures again, the settings in use today, and the
+rounds that confirm what the search found. Only the first is served from the cache."""
 
 Reports: TypeAlias = tuple[tuple[int, float], ...]
 """Intermediate values of one trial by step, in the order in which they were reported."""
@@ -274,6 +275,11 @@ class Trial:
         return "" if isinstance(self.outcome, Measured) else self.outcome.reason
 
 
+def samples_of(trial: Trial) -> tuple[Metrics, ...]:
+    """Return the samples of a measured trial; none of any other."""
+    return trial.outcome.samples if isinstance(trial.outcome, Measured) else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """The observation that an agent acts on."""
@@ -289,16 +295,45 @@ class Observation:
 class Feedback:
     """The result of a closed trial, for the agent."""
 
-    trial_index: int  # the trial's number
-    value: float  # its reward (a penalty unless ``status`` is ``measured``)
+    trial: Trial
     observation: Observation  # the lane's present one: the trial's metrics and the next trial's context
     prev_observation: Observation  # the one that the agent acted on
-    action: Action  # the agent's choice, in native values
     done: bool  # no trial follows in this run's budget
-    status: str  # one of ``STATUSES``
-    cached: bool = False  # the measurement came from the cache
-    context: Mapping[str, object] = field(default_factory=dict)  # the context that the trial ran under
-    reports: Reports = ()  # the intermediate values that it reported
+
+    @property
+    def trial_index(self) -> int:
+        """The trial's number."""
+        return self.trial.number
+
+    @property
+    def value(self) -> float:
+        """The trial's reward: a penalty unless it was measured."""
+        return self.trial.reward
+
+    @property
+    def action(self) -> Action:
+        """The agent's choice, in native values."""
+        return self.trial.action
+
+    @property
+    def status(self) -> str:
+        """One of ``STATUSES``."""
+        return self.trial.status
+
+    @property
+    def cached(self) -> bool:
+        """Whether the measurement came from the cache."""
+        return self.trial.cached_from is not None
+
+    @property
+    def context(self) -> Context:
+        """The context that the trial ran under."""
+        return self.trial.context
+
+    @property
+    def reports(self) -> Reports:
+        """The intermediate values that it reported."""
+        return self.trial.reports
 
 
 EpisodeEnd: TypeAlias = Literal["terminated", "truncated", "failed", "reset", "cut"]

@@ -17,11 +17,10 @@ import orjson
 
 from tunegym.core.text import printable
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.episodes import WindowedCurve, Windows
-from tunegym.tuning.answers.ranking import samples_of
+from tunegym.tuning.inference.episodes import WindowedCurve, Windows
 from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.space import Choice, Knob, nested
-from tunegym.tuning.model.trial import STATUSES, Measured, Trial
+from tunegym.tuning.model.trial import STATUSES, Measured, Trial, samples_of
 from tunegym.tuning.model.values import labels, masked
 from tunegym.tuning.reports.verdicts import answer_chart
 from tunegym.tuning.workloads.template import Template, TemplateError
@@ -65,8 +64,15 @@ def charts_of(results: TrialResults, fixed: Mapping[str, Any], share: float) -> 
     charts |= {"ends": windows.ends(), "training": training_curves(results.folder, windows)}
     if (values := results.advantages(trial for trial in results if trial.phase == "search")) is not None:
         charts["table"]["advantage"] = [values.get(trial.number) for trial in shown]
-    told = answer_chart(results.answer, results.trials, head.metrics, results.goals, results.judged)
-    return charts | {"labels": setting_labels(results.facts), "answer": told}
+    chart = answer_chart(results.answer, results.trials, _tried(results))
+    return charts | {"labels": setting_labels(results.facts), "answer": chart}
+
+
+def _tried(results: TrialResults) -> str:
+    """How many settings were measured, of how many."""
+    best, size = results.facts["best"], results.head.space.size
+    tried = best.get("settings_tried", 1) if best else 0
+    return f"{tried:,} of a continuous space" if size is None else f"{tried:,} of {size:,}"
 
 
 def setting_labels(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tunegym.core.errors import StoreError
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.episodes import ContextGroups, Pace, Windows, context_groups
+from tunegym.tuning.inference.episodes import ContextGroups, Pace, Windows, context_groups
 from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import FAILURES, Episode
 from tunegym.tuning.model.values import counted, number, seconds
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from gymnasium import spaces
 
-    from tunegym.tuning.answers.recommendation import Recommendation
+    from tunegym.tuning.inference.recommendation import Recommendation
 
 STABLE_BASELINES = """from stable_baselines3 import {0}
 

@@ -32,7 +32,7 @@ from tunegym.tuning.stores.journal import living_writer
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tunegym.tuning.answers.recommendation import Recommendation
+    from tunegym.tuning.inference.recommendation import Recommendation
 
 logger = logging.getLogger(__name__)
 

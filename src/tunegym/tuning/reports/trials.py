@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,19 +14,19 @@ from tunegym.core.errors import ActionError, StoreError
 from tunegym.core.files import dump_toml, write_atomic
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.answer import Answer, Evidence, Verdict, answer, evidence_of
-from tunegym.tuning.answers.contexts import OverContexts, domains_of, trials_at
-from tunegym.tuning.answers.importance import importance
-from tunegym.tuning.answers.ranking import Measurements, pareto, samples_of, winner
-from tunegym.tuning.answers.recommendation import PolicyChoice, PolicyTable, Recommendation, recommend
+from tunegym.tuning.inference.answer import Analysis, Answer, Candidate, Verdict
+from tunegym.tuning.inference.importance import Importance, importance_of
+from tunegym.tuning.inference.observations import Question, advantages
+from tunegym.tuning.inference.recommendation import PolicyChoice, PolicyTable, Recommendation, recommend
+from tunegym.tuning.inference.wording import cells, drift_notes, gain_text, interval_text, place, worded
 from tunegym.tuning.model.scenario import Experiment, Objective
 from tunegym.tuning.model.space import Space, nested
 from tunegym.tuning.model.summary import Table, table_of
-from tunegym.tuning.model.trial import FAILURES, Measured, Trial
+from tunegym.tuning.model.trial import FAILURES, SEARCH, Measured, Trial, samples_of
 from tunegym.tuning.model.values import bare, counted, exact_key, number, pairs, rounded, seconds, spelled, with_goal
 from tunegym.tuning.reports.charts import charts_of
 from tunegym.tuning.reports.results import Results, need_pandas
-from tunegym.tuning.reports.verdicts import BETTER, REWARD, better, cells, facts_of, interval_text, toml_of
+from tunegym.tuning.reports.verdicts import REWARD, facts_of, toml_of
 from tunegym.tuning.stores import reader
 
 if TYPE_CHECKING:
@@ -35,14 +34,10 @@ if TYPE_CHECKING:
 
 BEST = "best.toml"
 CPU = "cpu_s"
-MOST_NEAR = 200
-"""How many trials say what is typical of a context where it is drawn from a range."""
 MOST_CHOICES = 100
 """How many of a policy's choices are shown."""
 MOST_ROWS = 20
 """How many rows of a Pareto set are printed; the rest is in best.toml."""
-
-_COUNTED = ("drawn", "samples", "failed", "reward", "best")
 
 
 @dataclass(frozen=True)
@@ -84,73 +79,92 @@ class TrialResults(Results):
         return self.head.goals
 
     @cached_property
-    def measurements(self) -> Measurements:
-        """The trials by action and context, without those that confirm what the others say."""
-        return Measurements(self, self.objectives, OverContexts.of(self.head))
+    def analysis(self) -> Analysis:
+        """The model of the trials, and what follows from it."""
+        question = Question.of_head(self.head)
+        own = self._policy.actions(question.contexts) if isinstance(self._policy, PolicyTable) else []
+        return Analysis(question, tuple(self), own)
 
     @cached_property
     def answer(self) -> Answer:
         """What to use, how much better that is than the baseline, and what this rests on."""
-        policy = self._policy if isinstance(self._policy, PolicyTable) else None
-        found = answer(tuple(self), self.head, policy)
-        told = [self._told(one) for one in (found.overall, *found.per_context)]
-        return replace(found, overall=told[0], per_context=tuple(told[1:]))
+        answer = worded(self.analysis.answer(), self._unconfirmed, str(self.folder.parent))
+        contexts = tuple(self._told(verdict) for verdict in answer.per_context)
+        return replace(answer, overall=self._told(answer.overall), per_context=contexts)
+
+    @property
+    def _unconfirmed(self) -> str:
+        """Why there were no rounds, where there were none."""
+        if self.head.confirm is None or self.head.confirm.mode == "off":
+            return "confirm is off"
+        if self._is_unfinished:
+            return "the run has not come to that"
+        return "nothing differs enough, or the trials are too few"
+
+    @property
+    def _is_unfinished(self) -> bool:
+        return self.state in ("running", "interrupted")
 
     def _told(self, verdict: Verdict) -> Verdict:
         """A verdict as users see it: "so far" before the end."""
-        if verdict.chosen is not None and self.state in ("running", "interrupted"):
-            what = "search" if self.journal.after_search is None else "confirmation"
-            return replace(verdict, sentence=f"{what} not finished, so far: {verdict.sentence}")
+        if verdict.chosen is not None and self._is_unfinished:
+            phase = "search" if self.journal.after_search is None else "confirmation"
+            return replace(verdict, sentence=f"{phase} not finished, so far: {verdict.sentence}")
         return verdict
 
     @property
-    def best(self) -> Evidence | None:
-        """The evidence of the best setting over all, as in ``best.toml``; None if nothing can be said."""
+    def best(self) -> Candidate | None:
+        """The best setting over all, as in ``best.toml``; None if nothing can be said."""
         return self.answer.overall.chosen
 
     @property
-    def best_per_context(self) -> tuple[Evidence, ...]:
-        """The best setting in each context, where there are several and not too many."""
-        return tuple(one.chosen for one in self.answer.per_context if one.chosen is not None)
+    def best_per_context(self) -> tuple[Candidate, ...]:
+        """The best setting in each represented context, where there are several."""
+        return tuple(verdict.chosen for verdict in self.answer.per_context if verdict.chosen is not None)
 
     @cached_property
-    def pareto(self) -> tuple[Evidence, ...]:
+    def pareto(self) -> tuple[Candidate, ...]:
         """With several objectives the settings of which none is better than another in every respect; else empty."""
-        found, valued = self.measurements, len(self.answer.per_context) < 2
-        return tuple(evidence_of(found, action, valued=valued) for action in pareto(found))
-
-    @property
-    def _plain_job(self) -> Evidence | None:
-        """The measurement of an experiment without knobs, which is no answer to anything."""
-        job = None if self.best or self.head.agent is not None else winner(self.measurements)
-        return None if job is None else evidence_of(self.measurements, job)
+        return tuple(self.analysis.front())
 
     @cached_property
-    def _front(self) -> list[tuple[Evidence, bool]]:
-        """The Pareto set, and whether each was confirmed: finalists, then the rest, as the search measured it."""
-        found, rest = self.answer, {exact_key(one.action): one for one in self.pareto}
-        known = [one for one in found.overall.finalists if rest.pop(exact_key(one.action), None)]
-        ranked = sorted(rest, key=self.measurements.mean, reverse=True)
-        return [(one, found.overall.confirmed) for one in known] + [(rest[one], False) for one in ranked]
+    def _front(self) -> list[tuple[Candidate, bool]]:
+        """The Pareto set, and whether each was confirmed: finalists first, then by reward."""
+        overall = self.answer.overall
+        finalists = {exact_key(candidate.action) for candidate in overall.candidates if overall.confirmed}
+        front = [(candidate, exact_key(candidate.action) in finalists) for candidate in self.pareto]
+        return sorted(front, key=lambda pair: (not pair[1], -(pair[0].reward.mean if pair[0].reward else 0.0)))
 
     @property
     def judged(self) -> str | None:
         """The metric that settings are judged by; None where that is the reward."""
         return self.head.judged.metric
 
+    @property
+    def _plain_job(self) -> Trial | None:
+        """The measurement of an experiment without knobs, which is no answer to anything."""
+        if self.head.agent is not None:
+            return None
+        return next((trial for trial in self if trial.measured), None)
+
     def write_best(self, fixed: Mapping[str, Any]) -> None:
         """Write ``best.toml``: the settings with the fixed parameters beside them, ready to use."""
-        found, more = self.answer, {"fixed": nested(fixed)} if fixed else {}
+        answer, more = self.answer, {"fixed": nested(fixed)} if fixed else {}
+        overall = answer.overall
         document: dict[str, Any] = {}
-        if found.overall.chosen is not None:
-            document["best"] = toml_of(found.overall.chosen, found.overall) | more
-        for one in found.overall.finalists:
-            if one.is_baseline:
-                document["baseline"] = toml_of(one, found.overall)
-        silent = replace(found.overall, chosen=None)
-        if front := [toml_of(one, replace(silent, confirmed=sure)) | more for one, sure in self._front]:
-            document["pareto"] = front
-        if several := [toml_of(one.chosen, one) for one in found.per_context if one.chosen is not None]:
+        if overall.chosen is not None:
+            document["best"] = toml_of(overall.chosen, overall) | more
+        for candidate in overall.candidates:
+            if candidate.is_baseline:
+                document["baseline"] = toml_of(candidate, replace(overall, chosen=None))
+        unsaid = replace(overall, chosen=None)
+        if self._front:
+            document["pareto"] = [
+                toml_of(candidate, replace(unsaid, basis="rounds" if confirmed else "model")) | more
+                for candidate, confirmed in self._front
+            ]
+        several = [toml_of(verdict.chosen, verdict) for verdict in answer.per_context if verdict.chosen is not None]
+        if several:
             document["per_context"] = several
         write_atomic(self.folder / BEST, dump_toml(document))
 
@@ -163,7 +177,7 @@ class TrialResults(Results):
             return error.message + (f" ({error.hint})" if error.hint else "")
         if table is None or self.journal.head is None:
             return None
-        knobs, drawn = self.head.space, Space(domains_of(self.head))
+        knobs, drawn = self.head.space, Space({name: param.domain for name, param in self.head.params.params.items()})
         choices = []
         for one in table.choices:
             try:
@@ -177,8 +191,11 @@ class TrialResults(Results):
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:
         """The settings to use; see ``tunegym.recommend``."""
-        found = recommend(self.name, tuple(self), self.head, self._policy, context)
-        return replace(found, verdict=self._told(found.verdict))
+        recommendation = recommend(self.name, self.analysis, self.answer, self._policy, context, self._unconfirmed)
+        if not context:
+            return recommendation
+        verdict = self._told(recommendation.verdict)
+        return replace(recommendation, verdict=verdict, sentence=verdict.sentence)
 
     def charts(self, fixed: Mapping[str, Any], share: float = 1.0) -> dict[str, Any]:
         """Plain data that ``report.html`` plots: ``fixed`` completes commands, ``share`` is its part of a page."""
@@ -192,12 +209,10 @@ class TrialResults(Results):
         rows = [_row(trial) for trial in self.trials]
         named = {"action": self.head.knobs, "context": self.head.env_params, "observation": self.head.metrics}
         declared = [f"{kind}.{name}" for kind, names in named.items() for name in names]
-        found = [name for row in rows for name in row]
-        nodes = ["nodes"] if "nodes" in found else []
-        columns = dict.fromkeys(
-            ["step", "status", "cached", "reward", *declared, "duration_s", *nodes, "phase", *found]
-        )
-        return pd.DataFrame(rows, columns=list(columns))
+        present = [name for row in rows for name in row]
+        nodes = ["nodes"] if "nodes" in present else []
+        first = ["step", "status", "cached", "reward", *declared, "duration_s", *nodes, "phase"]
+        return pd.DataFrame(rows, columns=list(dict.fromkeys([*first, *present])))
 
     # counts -------------------------------------------------------------------------------------------
 
@@ -217,19 +232,19 @@ class TrialResults(Results):
             "cached": number(self._cached),
             "best": "" if best is None else self._reached(best),
         }
-        found = None
+        facts = None
         if best is not None:
-            found = {**facts_of(best, verdict.confirmed), "answer": verdict.sentence}
+            facts = {**facts_of(best, verdict.confirmed), "answer": verdict.sentence}
             notes = (f"{escaped(self.name)}: {escaped(verdict.sentence)}",) if best.action else ()
         failures = (trial.reason for trial in reversed(self.trials) if trial.status in FAILURES)
-        facts = {"cached": self._cached, "best": found, "goals": self.goals, "latest_failure": next(failures, None)}
-        return facts, row, notes
+        more = {"cached": self._cached, "best": facts, "goals": self.goals, "latest_failure": next(failures, None)}
+        return more, row, notes
 
-    def _reached(self, best: Evidence) -> str:
+    def _reached(self, best: Candidate) -> str:
         """``seconds (min) 12.5 ±0.3 (threads=4)``; over several contexts, whose values don't compare, the settings."""
-        settings, metric = pairs(best.action), self.judged
-        if metric is not None and metric in self.goals and metric in best.metrics:
-            return f"{with_goal(metric, self.goals)} {interval_text(best.metrics[metric])} ({settings})"
+        settings, metric = pairs(best.changes) or "your settings", self.judged
+        if metric is not None and metric in best.values:
+            return f"{with_goal(metric, self.goals)} {interval_text(best.values[metric])} ({settings})"
         return settings if best.reward is None else f"{REWARD} {interval_text(best.reward)} ({settings})"
 
     # the summary --------------------------------------------------------------------------------------
@@ -256,7 +271,8 @@ class TrialResults(Results):
         for trial in self:
             by_status[trial.status] += trial.duration_s
         own = {trial.number: trial.duration_s for trial in self if trial.measured and trial.cached_from is None}
-        cpu = [one[CPU] for trial in self if trial.number in own for one in samples_of(trial) if CPU in one]
+        samples = [sample for trial in self if trial.number in own for sample in samples_of(trial)]
+        cpu = [sample[CPU] for sample in samples if CPU in sample]
         cached = [(trial.cached_from, trial.duration_s) for trial in self if trial.cached_from is not None]
         return {
             "trials_s": sum(by_status.values()),
@@ -267,8 +283,7 @@ class TrialResults(Results):
         }
 
     def _findings(self) -> tuple[Counter[tuple[str, str]], dict[str, Any], dict[str, Any]]:
-        head, found, best, job = self.head, self.answer, self.best, self._plain_job
-        names = dict.fromkeys(head.knobs, "knob") | dict.fromkeys(head.env_params, "env_param")
+        head, answer = self.head, self.answer
         findings = {
             "repeats": head.repeats,
             "objectives": [objective.as_dict() for objective in self.objectives],
@@ -280,55 +295,85 @@ class TrialResults(Results):
                 "statuses": dict(self.statuses.most_common()),
                 "phases": dict(Counter(trial.phase for trial in self).most_common()),
             },
-            "answer": found.as_dict(),
-            "best": job and facts_of(job, confirmed=False) | {"found_s": None},
-            "per_context": [facts_of(one.chosen, one.confirmed) for one in found.per_context if one.chosen],
+            "answer": msgspec.to_builtins(answer),
+            "best": self._best_facts(),
+            "per_context": [
+                facts_of(verdict.chosen, verdict.confirmed, verdict.context)
+                for verdict in answer.per_context
+                if verdict.chosen is not None
+            ],
             "policy": self._policy_facts(),
-            "pareto": [facts_of(one, confirmed) for one, confirmed in self._front],
-            "importance": importance(list(self), names),
+            "pareto": [facts_of(candidate, confirmed) for candidate, confirmed in self._front],
+            "importance": msgspec.to_builtins(self.importance),
         }
-        if best is not None:
-            same = exact_key(best.action)
-            when = [self.times[one.number] for one in self if one.measured and exact_key(one.action) == same]
-            tried = {"found_s": min(when, default=None), "settings_tried": len(self.measurements.actions)}
-            findings["best"] = facts_of(best, found.overall.confirmed) | tried
         return self._reasons(), self._time(), findings
 
+    @cached_property
+    def importance(self) -> Importance:
+        """What each knob is worth, and which values fail."""
+        return importance_of(self.analysis.surrogate)
+
+    def _best_facts(self) -> dict[str, Any] | None:
+        """The best setting as plain data, and when it was found; of a plain job its measurement."""
+        best, job = self.best, self._plain_job
+        if job is not None:
+            measured = {"action": {}, "changes": {}, "reward": job.reward, "metrics": dict(job.metrics)}
+            unknown = {"interval": None, "gain": None, "better": "", "certainty": None, "intervals": {}}
+            counts = {"trial": job.number, "samples": 1, "failed": 0, "violation": 0.0, "confirmed": False}
+            return {**measured, **unknown, **counts, "found_s": None}
+        if best is None:
+            return None
+        same = exact_key(best.action)
+        times = [self.times[trial.number] for trial in self if trial.measured and exact_key(trial.action) == same]
+        tried = len({exact_key(trial.action) for trial in self if trial.measured})
+        confirmed = self.answer.overall.confirmed
+        return {**facts_of(best, confirmed), "found_s": min(times, default=None), "settings_tried": tried}
+
     def _printed(self) -> tuple[Table | None, list[str], str]:
-        verdict, best = self.answer.overall, self.best
-        lines = [f"{escaped(self.name)}: no trial was measured"] if not self.statuses["measured"] else []
-        if not lines and self.head.agent is not None:
-            lines = [f"{escaped(self.name)}: {escaped(verdict.sentence)}"]
-        if best is not None and best.violation:
-            lines.append("  no setting keeps the limits; these come closest")
+        answer, lines = self.answer, list[str]()
+        if not self.statuses["measured"]:
+            lines = [f"{escaped(self.name)}: no trial was measured"]
+        elif self.head.agent is not None:
+            lines = [f"{escaped(self.name)}: {escaped(answer.overall.sentence)}"]
+            lines += [f"  {escaped(note)}" for note in (*answer.overall.notes, *drift_notes(answer))]
         return self._best_table(), lines, "trajectory.csv"
 
     def _best_table(self) -> Table | None:
-        """The answer over all and in each context beside the baseline, or the Pareto set; None if there is none."""
-        found, job, front = self.answer, self._plain_job, [one for one, _ in self._front]
-        several, rows = len(found.per_context) > 1, []
-
-        def row(one: Evidence) -> dict[str, str]:
-            knobs = {escaped(knob): spelled(rounded(value)) for knob, value in one.action.items()}
-            return knobs | cells(one, self.head.metrics, self.goals, self.judged)
-
-        for verdict in (found.overall, *(found.per_context if several else ())):
-            place = {"context": pairs(verdict.context) if verdict.context else "over all"} if several else {}
-            some = [verdict.chosen, *front]
-            rows += [place | row(one) for one in verdict.finalists if one.is_baseline or one in some]
-        rest = [one for one in front if one not in found.overall.finalists]
-        shown, column = [] if several else rest[:MOST_ROWS], BETTER if found.baseline else "evidence"
-        rows += [row(one) | {column: "not confirmed"} for one in shown] + ([row(job)] if job else [])
-        empty = {name for name in rows[0] if not any(row.get(name) for row in rows)} if rows else set()
-        if self.judged in self.goals and all(objective.limit is None for objective in self.objectives):
-            empty.add(REWARD)  # it is the metric, or minus it
-        title = f"{escaped(self.name)}: {'best settings' if job is None else 'measured'}"
-        if self.pareto:
-            empty.add("spread")
-            more = f"; {number(len(rest) - len(shown))} of them, not confirmed, in {BEST}" if rest[len(shown) :] else ""
-            title = f"{escaped(self.name)}: Pareto set of {counted(len(self.pareto), 'setting')}{more}"
+        """The answer over all and in each context, the Pareto set, or a plain job's metrics; None without any."""
+        answer, job = self.answer, self._plain_job
+        title = f"{escaped(self.name)}: best settings"
+        if job is not None:
+            title = f"{escaped(self.name)}: measured"
+            rows = [{name: number(value) for name, value in job.metrics.items()}]
+        elif self.pareto:
+            title = f"{escaped(self.name)}: Pareto set of {counted(len(self.pareto), 'setting')}"
+            if len(self.pareto) > MOST_ROWS:
+                title += f"; {counted(len(self.pareto) - MOST_ROWS, 'more')} in {BEST}"
+            rows = [self._front_row(candidate, confirmed) for candidate, confirmed in self._front[:MOST_ROWS]]
+        else:
+            rows = [row for verdict in (answer.overall, *answer.per_context) for row in self._answer_rows(verdict)]
+        if not rows:
+            return None
+        empty = [name for name in rows[0] if not any(row.get(name) for row in rows)]
         rows = [{name: text for name, text in row.items() if name not in empty} for row in rows]
-        return table_of(title, rows, ("context", *map(escaped, self.head.knobs))) if rows else None
+        return table_of(title, rows, ("context", "settings", "certainty"))
+
+    def _answer_rows(self, verdict: Verdict) -> list[dict[str, str]]:
+        """What looks best, and the baseline, in one context or over all."""
+        where = place(verdict) or ("over all" if self.answer.per_context else "")
+        metric = self.judged or "reward"
+        shown = [candidate for candidate in verdict.candidates if candidate is verdict.best or candidate.is_baseline]
+        rows = []
+        for candidate in shown:
+            settings = "your settings" if candidate.is_baseline else pairs(candidate.changes)
+            rows.append({"context": where, "settings": escaped(settings), **cells(verdict, candidate, metric)})
+        return rows
+
+    def _front_row(self, candidate: Candidate, confirmed: bool) -> dict[str, str]:
+        knobs = {escaped(knob): spelled(rounded(value)) for knob, value in candidate.action.items()}
+        aims = [objective.metric for objective in self.objectives]
+        values = {with_goal(name, self.goals): interval_text(candidate.values.get(name)) for name in aims}
+        return {**knobs, **values, "certainty": "confirmed" if confirmed else "not confirmed"}
 
     # the policy ---------------------------------------------------------------------------------------
 
@@ -348,58 +393,66 @@ class TrialResults(Results):
         drawn = Counter(exact_key(trial.context) for trial in self)
         shown = list(policy.choices)
         if len(shown) > MOST_CHOICES and is_counted:
-            shown = sorted(shown, key=lambda one: -drawn[exact_key(one.context)])[:MOST_CHOICES]
+            shown = sorted(shown, key=lambda choice: -drawn[exact_key(choice.context)])[:MOST_CHOICES]
         shown = shown[:: max(1, -(-len(shown) // MOST_CHOICES))]
-        bests = {
-            exact_key(verdict.context or {}): max(measured)[2]
-            for verdict in (*self.answer.per_context, self.answer.overall)
-            if (measured := [(one.reward.mean, -at, one) for at, one in enumerate(verdict.finalists) if one.reward])
-        }
-        choices = []
-        for one in shown:
-            context = exact_key(one.context)
-            found: dict[str, Any] = dict.fromkeys(_COUNTED)
-            if is_counted:
-                found = self._choice(one, drawn[context], bests.get(context))
-            choices.append({"context": dict(one.context), "action": dict(one.action), "chance": one.chance, **found})
+        choices = [self._choice_facts(choice, drawn if is_counted else None) for choice in shown]
         return {"error": None, "trials": policy.trials, "of": len(policy.choices), "choices": choices}
 
-    def _choice(self, one: PolicyChoice, drawn: int, best: Evidence | None) -> dict[str, Any]:
-        """The measurements of a policy's choice, beside the best in its context."""
-        found, key, context = self.measurements, exact_key(one.action), exact_key(one.context)
-        count = len(found.measured(key, context))
-        reward = found.mean(key, context) if count else None
+    def _choice_facts(self, choice: PolicyChoice, drawn: Counter[bytes] | None) -> dict[str, Any]:
+        """A policy's choice, what was measured of it, and the best in its context."""
+        facts: dict[str, Any] = {"context": dict(choice.context), "action": dict(choice.action)}
+        facts["chance"] = choice.chance
+        counts = dict.fromkeys(("drawn", "samples", "failed", "reward", "best"))
+        if drawn is None:
+            return facts | counts
+        context = exact_key(choice.context)
+        trials = self._by_cell.get((exact_key(choice.action), context), [])
+        rewards = [trial.reward for trial in trials if trial.measured]
+        verdicts = [verdict for verdict in self._verdicts if exact_key(verdict.context or {}) == context]
+        best = next((verdict.best or verdict.chosen for verdict in verdicts), None)
         beside = None
         if best is not None and best.reward is not None:
-            chosen = exact_key(best.action) == exact_key(one.action)
-            known = {"action": dict(best.action), "reward": best.reward.mean, "samples": best.samples}
-            beside = {**known, "chosen": chosen}
-        values = (drawn, count, found.failed(key, context), reward, beside)
-        return dict(zip(_COUNTED, values, strict=True))
+            same = exact_key(best.action) == exact_key(choice.action)
+            beside = {"action": dict(best.action), "reward": best.reward.mean, "samples": best.samples, "chosen": same}
+        counts = {
+            "drawn": drawn[context],
+            "samples": len(rewards),
+            "failed": sum(trial.status in FAILURES for trial in trials),
+            "reward": sum(rewards) / len(rewards) if rewards else None,
+            "best": beside,
+        }
+        return facts | counts
+
+    @cached_property
+    def _by_cell(self) -> Mapping[tuple[bytes, bytes], list[Trial]]:
+        """Trials that ran, by action and context."""
+        cells: defaultdict[tuple[bytes, bytes], list[Trial]] = defaultdict(list)
+        for trial in self:
+            if trial.cached_from is None:
+                cells[exact_key(trial.action), exact_key(trial.context)].append(trial)
+        return cells
+
+    @property
+    def _verdicts(self) -> Sequence[Verdict]:
+        return self.answer.per_context or (self.answer.overall,)
 
     # among other runs ---------------------------------------------------------------------------------
 
     def _entry(self, peers: Sequence[Results]) -> tuple[dict[str, Any], dict[str, str]]:
         best, chosen = self.facts["best"], self.best
         row = {"trials": number(self._done), "measured": number(self.statuses["measured"])}
-        row |= {f"best {REWARD}": "none", "spread": "", BETTER: "", "samples": "0", "settings": "", "to best": ""}
+        row |= {f"best {REWARD}": "none", "gain": "", "samples": "0", "settings": "", "to best": ""}
         if best is not None and chosen is not None:
-            shown = {name: bare(value) for name, value in best["action"].items()}
+            verdicts = [verdict for verdict in self.answer.per_context if verdict.chosen is not None]
+            values = [f"{place(verdict)}: {gain_text(verdict.chosen.gain)}" for verdict in verdicts if verdict.chosen]
+            values = values or [interval_text(chosen.reward)]
             note = "limits exceeded" if best["violation"] else None
-            there = [
-                f"{pairs(one.context)}: {interval_text(one.reward)}"
-                for verdict in self.answer.per_context
-                for one in verdict.finalists
-                if one.context is not None and exact_key(one.action) == exact_key(chosen.action)
-            ]
-            best = {**best, "note": note, "labels": shown, "better": better(chosen.gain, self.judged)}
-            best["values"] = there or [interval_text(chosen.reward)]
-            judged = self.judged or "reward"
-            row[f"best {REWARD}"] = "\n".join([*best["values"], *([note] if note else [])])
-            row["spread"] = number(chosen.spread[judged], 2) if judged in chosen.spread else ""
-            row[BETTER] = best["better"] + ("" if best["confirmed"] else "\nnot confirmed")
+            labels = {name: bare(value) for name, value in best["action"].items()}
+            best = {**best, "note": note, "labels": labels, "values": values}
+            row[f"best {REWARD}"] = "\n".join([*values, *([note] if note else [])])
+            row["gain"] = gain_text(chosen.gain) + ("" if best["confirmed"] else "\nnot confirmed")
             row["samples"] = number(best["samples"])
-            row["settings"] = "\n".join(pairs({name: one}) for name, one in best["action"].items())
+            row["settings"] = "\n".join(pairs({name: value}) for name, value in best["action"].items())
             row["to best"] = "" if best["found_s"] is None else seconds(best["found_s"])
         row["total"] = seconds(self.journal.elapsed_s)
         return {
@@ -420,36 +473,23 @@ class TrialResults(Results):
         return sorted({pairs(trial.context) for trial in self if trial.measured and trial.context}) if listed else []
 
     def advantages(self, trials: Iterable[Trial]) -> dict[int, float] | None:
-        """By number, how far each reward is above the median of ``trials`` in its context; None without contexts.
-
-        Of a range, the nearest trials count.
-        """
-        drawn = self.head.env_params.keys()
-        if not drawn:
+        """By number, how far each reward is above what is typical of ``trials`` there; None without contexts."""
+        if not self.head.env_params:
             return None
-        pool = [one for one in trials if one.measured and one.cached_from is None and one.context.keys() == drawn]
-        domains = domains_of(self.head)
-        if self.head.params.size is None:
-            pool = pool[:: max(1, len(pool) // MOST_NEAR)]
-        typical: dict[bytes, float] = {}
-        for trial in self:
-            if trial.measured and (key := exact_key(trial.context)) not in typical:
-                near = [one.reward for one in trials_at(pool, trial.context, domains)[0]]
-                typical[key] = statistics.median(near) if near else trial.reward
-        return {trial.number: trial.reward - typical[exact_key(trial.context)] for trial in self if trial.measured}
+        return advantages(Question.of_head(self.head), tuple(trials), tuple(self))
 
     def _curve(self, peers: Sequence[Results]) -> dict[str, Any]:
         """The points where the best so far of the search rises, by trial and by time, and where each curve ends.
 
         Where contexts vary, it is the best advantage within a context, over what is typical there in all ``peers``.
         """
-        domains = domains_of(self.head)
-        alike = [one for one in peers if isinstance(one, TrialResults) and domains_of(one.head) == domains]
-        values = self.advantages(trial for one in alike for trial in one if trial.phase == "search")
+        params = self.head.env_params
+        alike = [peer for peer in peers if isinstance(peer, TrialResults) and peer.head.env_params == params]
+        values = self.advantages(trial for peer in alike for trial in peer if trial.phase == SEARCH)
         rewards = {
             trial.number: trial.reward if values is None else values[trial.number]
             for trial in self
-            if trial.measured and trial.phase == "search"
+            if trial.measured and trial.phase == SEARCH
         }
         return {
             "what": "reward" if values is None else "advantage within its context",
@@ -489,8 +529,8 @@ def reached(trial: Trial, experiment: Experiment) -> str:
 
 
 def _rises(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    found: list[tuple[float, float]] = []
-    for at, reward in points:
-        if not found or reward > found[-1][1]:
-            found.append((at, reward))
-    return found
+    rises: list[tuple[float, float]] = []
+    for when, reward in points:
+        if not rises or reward > rises[-1][1]:
+            rises.append((when, reward))
+    return rises

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from tunegym.core.errors import StoreError
 from tunegym.tuning.model.head import VERSION, Head
-from tunegym.tuning.model.trial import SEARCH, Episode, EpisodeEnd, JobHandle, OpenTrial, Trial
+from tunegym.tuning.model.trial import REPEAT, SEARCH, Episode, EpisodeEnd, JobHandle, OpenTrial, Trial
 from tunegym.tuning.stores.records import (
     DECODER,
     CloseRecord,
@@ -135,7 +135,7 @@ class Journal:
         return record
 
     def _note_phase(self, phase: str) -> None:
-        if phase == SEARCH:
+        if phase in (SEARCH, REPEAT):
             self.searched, self.after_search = True, None
         elif self.searched and self.after_search is None:
             self.after_search = self.sessions[-1]

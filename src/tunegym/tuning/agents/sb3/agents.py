@@ -89,7 +89,7 @@ def too_many(name: str, config: Any, space: Space) -> list[Problem]:
         hint = "write joint = false, or give lists fewer candidates or ranges fewer bins"
         return [Problem("agent_config.joint", what, "true", allowed, hint)]
     what = f"{name} numbers every combination, and there are {count}"
-    allowed = f"up to max_actions = {most}, or one of ppo, a2c, contextual_bandit"
+    allowed = f"up to max_actions = {most}, or one of bayes, ppo, a2c"
     hint = 'give lists fewer candidates or ranges fewer bins (agent_config.bins), or write agent = "ppo"'
     return [Problem("agent", what, f'"{name}"', allowed, hint)]
 
@@ -219,7 +219,7 @@ class Sac(PolicyAgent):
         if not lists:
             return super().refuse(space)
         what = f"sac moves through ranges, and these knobs are lists: {', '.join(lists)}"
-        allowed = "sac with ranges only; ppo, a2c, dqn and contextual_bandit take lists"
+        allowed = "sac with ranges only; bayes, ppo, a2c and dqn take lists"
         return Problem("agent", what, '"sac"', allowed, 'write agent = "ppo", or make the lists ranges')
 
     def view(self, kind: str | None) -> ActionView:

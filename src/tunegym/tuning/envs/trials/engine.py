@@ -24,7 +24,8 @@ from tunegym.tuning.model.expression import Constraint
 from tunegym.tuning.model.scenario import Experiment, Objective
 from tunegym.tuning.model.space import ObsLeafDescriptor, Space
 from tunegym.tuning.model.trial import (
-    BASELINE,
+    CONFIRM,
+    REPEAT,
     SEARCH,
     Cancelled,
     Infeasible,
@@ -180,7 +181,7 @@ class TrialEngine:
         accepted = self.space.accept(action)
         with self._lock:
             number = self._store.hold(lane)
-            reason = self.exhausted(lane, search=phase == SEARCH)
+            reason = self.exhausted(lane, search=phase in (SEARCH, REPEAT))
             if reason is not None:
                 raise BudgetError(f"trial {number} may not start: {reason}")
             self._start_clock()
@@ -212,7 +213,7 @@ class TrialEngine:
 
         Before a session's first trial it costs no budget.
         """
-        return (trial for _, trial in self._store.recorded() if trial.phase in (SEARCH, BASELINE))
+        return (trial for _, trial in self._store.recorded() if trial.phase != CONFIRM)
 
     # what a Gymnasium face shows of a context ---------------------------------------------------------
 
@@ -338,6 +339,8 @@ class TrialEngine:
         if trial.phase != SEARCH or best is None or reward is None:
             return False
         noise = self.tally.noise(reward)
+        if noise is None:
+            return reward >= best.reward
         return noise > 0 and reward >= best.reward - NEAR * noise
 
     def _refusal(self, trial: OpenTrial) -> str | None:

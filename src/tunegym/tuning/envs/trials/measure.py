@@ -153,7 +153,7 @@ class MeasurementCache:
 
     @staticmethod
     def serves(trial: OpenTrial | Trial) -> bool:
-        """Whether a trial may use the cache: the noise check and the confirmation want new measurements."""
+        """Whether a trial may use the cache: repeats and the confirmation want new measurements."""
         return trial.phase in (SEARCH, BASELINE)
 
     def remember(self, trial: Trial) -> None:

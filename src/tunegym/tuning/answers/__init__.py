@@ -1,1 +1,0 @@
-"""Answers from trials: rankings, intervals, confirmations, recommendations. Pure: no files, no clock, no randomness."""

@@ -1,0 +1,279 @@
+"""What fresh samples say: how much better than the baseline a setting is, and how sure that is.
+
+Gains are differences of costs within rounds. Their 95 % interval is Student's t, with a variance that leans on all
+contexts and on repeats of the search. A gain is *sure* if its interval excludes none: no model enters that. It is
+*likely* if the model, its variance inflated, and the fresh samples together say so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+from scipy.stats import t as student
+
+from tunegym.tuning.inference.confirmation import Rounds
+from tunegym.tuning.inference.coordinates import Floats, changes_from
+from tunegym.tuning.inference.observations import Observations, Spread
+from tunegym.tuning.inference.surrogate import INFLATION, Surrogate
+
+CONFIDENCE = 0.95
+WEIGHT = 8.0
+"""Degrees of freedom that the common variance counts for in each context."""
+LIKELY, EVEN = 0.8, 0.5
+
+Certainty: TypeAlias = Literal["sure", "likely", "unclear"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its variance and the variance's degrees of freedom."""
+
+    mean: float
+    variance: float
+    degrees: float
+    count: int
+
+    @property
+    def half(self) -> float:
+        """Half of the interval's width."""
+        if self.degrees <= 0:
+            return math.inf
+        return float(student.ppf(0.5 + CONFIDENCE / 2, self.degrees)) * math.sqrt(self.variance)
+
+    @property
+    def low(self) -> float:
+        """The interval's lower end."""
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        """The interval's upper end."""
+        return self.mean + self.half
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A finalist beside the reference: the gain by fresh samples, and with the model what is expected."""
+
+    setting: int
+    fresh: Estimate
+    expected: float
+    precision: float  # of what is expected
+
+    @property
+    def chance(self) -> float:
+        """The chance that it is better, by the model and the fresh samples together."""
+        return float(student.cdf(self.expected * math.sqrt(self.precision), self.fresh.degrees))
+
+    def certainty(self) -> Certainty:
+        """Say how sure it is that the setting is better."""
+        if self.fresh.low > 0:
+            return "sure"
+        return "likely" if self.chance >= LIKELY else "unclear"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The comparison of what is recommended, or looks best, in one context or over all, and its certainty."""
+
+    chosen: Comparison
+    certainty: Certainty
+    ties: tuple[int, ...] = ()
+
+
+class Jury:
+    """Compares finalists with the reference of their context, the baseline or a runner-up, by the rounds."""
+
+    def __init__(self, observations: Observations, surrogate: Surrogate) -> None:
+        self._observations, self._surrogate = observations, surrogate
+        self.rounds = Rounds.of(observations)
+        self._costs = self._costs_by_round()
+        self._contexts = observations.question.contexts
+        self.arms = [self._arms(context) for context in range(len(self._contexts))]
+        self._repeats = observations.repeats()
+        self._pair = self._pooled_pairs()
+        self._single = self._pooled_singles()
+
+    def _costs_by_round(self) -> list[dict[tuple[int, int], float]]:
+        scale = self._observations.scale
+        costs: list[dict[tuple[int, int], float]] = []
+        for measured in self.rounds.rounds:
+            cells = [cell for cell, row in measured.items() if row.worked]
+            values = self._observations.costs([measured[cell] for cell in cells], scale)
+            costs.append(dict(zip(cells, map(float, values), strict=True)))
+        return costs
+
+    def _arms(self, context: int) -> tuple[int, ...]:
+        """Return the arms of a context's last round, the reference first; without those that failed in a round."""
+        last: dict[int, None] = {}
+        for measured in self.rounds.rounds:
+            settings = {setting: None for setting, where in measured if where == context}
+            last = settings or last
+        baseline = self._observations.baseline
+        if baseline is not None:
+            last = {baseline: None, **last}
+        return tuple(arm for arm in last if arm == baseline or not self.rounds.failed(arm))
+
+    def samples(self, setting: int, context: int) -> list[float]:
+        """Return the costs of a setting in the rounds of a context."""
+        return [costs[setting, context] for costs in self._costs if (setting, context) in costs]
+
+    def pairs(self, setting: int, reference: int, context: int) -> Floats:
+        """Return by how much a setting cost less than the reference in each round that has both."""
+        both = [costs for costs in self._costs if (setting, context) in costs and (reference, context) in costs]
+        return np.array([costs[reference, context] - costs[setting, context] for costs in both])
+
+    def _pooled_pairs(self) -> Spread:
+        """Return the spread of pairs over all contexts and the search's repeats."""
+        total = Spread(2.0 * self._repeats.squares, self._repeats.degrees)
+        for context, arms in enumerate(self.arms):
+            for setting in arms[1:]:
+                total += _spread(self.pairs(setting, arms[0], context))
+        return total
+
+    def _pooled_singles(self) -> Spread:
+        total = self._repeats
+        for context, arms in enumerate(self.arms):
+            for setting in arms:
+                total += _spread(np.array(self.samples(setting, context)))
+        return total
+
+    def value(self, setting: int, context: int) -> Estimate | None:
+        """Return the typical cost of a setting by the rounds; None without any."""
+        samples = np.array(self.samples(setting, context))
+        return _moderated(samples, self._single) if len(samples) else None
+
+    def _compared(self, setting: int, reference: int, context: int) -> Comparison | None:
+        """Return a finalist beside the reference of a context; None with too few rounds."""
+        pairs = self.pairs(setting, reference, context)
+        if len(pairs) < 2 and not (len(pairs) and self._pair.is_exact):
+            return None
+        fresh = _moderated(pairs, self._pair)
+        return self._combined(setting, reference, context, fresh)
+
+    def _combined(self, setting: int, reference: int, context: int, fresh: Estimate) -> Comparison:
+        actions = self._observations.actions
+        points = self._surrogate.points([actions[reference], actions[setting]])
+        mean, covariance = self._surrogate.beliefs(points, context)
+        variance = INFLATION * (covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]) + 1e-12
+        own = 1.0 / max(fresh.variance, 1e-18)
+        precision = own + 1.0 / variance
+        expected = (fresh.mean * own + (mean[0] - mean[1]) / variance) / precision
+        return Comparison(setting, fresh, float(expected), float(precision))
+
+    # decisions ----------------------------------------------------------------------------------------
+
+    def over(self, contexts: Sequence[int]) -> Decision | None:
+        """Return the best of the settings that were compared in each of some contexts; None if there is none."""
+        shared = set(self.arms[contexts[0]][1:]).intersection(*(self.arms[context][1:] for context in contexts))
+        comparisons = [self.compare(setting, contexts) for setting in sorted(shared)]
+        complete = [comparison for comparison in comparisons if comparison is not None]
+        if not complete:
+            return None
+        best = max(complete, key=lambda comparison: comparison.expected)
+        return Decision(best, best.certainty())
+
+    def compare(self, setting: int, contexts: Sequence[int]) -> Comparison | None:
+        """Return a finalist beside the references of some contexts: the weighted mean of its gains within them."""
+        comparisons = [self._compared(setting, self.arms[context][0], context) for context in contexts]
+        complete = [comparison for comparison in comparisons if comparison is not None]
+        if len(complete) < len(comparisons):
+            return None
+        gains = np.array([comparison.fresh.mean for comparison in complete])
+        parts = self._observations.question.parts(gains, contexts)
+        variances = np.array([comparison.fresh.variance for comparison in complete])
+        counts = [comparison.fresh.count for comparison in complete]
+        degrees = min(WEIGHT, self._pair.degrees) + sum(count - 1 for count in counts)
+        fresh = Estimate(float(parts @ gains), float(parts**2 @ variances), degrees, min(counts))
+        expected = float(parts @ np.array([comparison.expected for comparison in complete]))
+        spread = float(parts**2 @ np.array([1.0 / comparison.precision for comparison in complete]))
+        return Comparison(setting, fresh, expected, 1.0 / max(spread, 1e-18))
+
+    def within(self, context: int, overall: Decision | None) -> Decision | None:
+        """Return the best setting of a context: never one that is worse on the evidence than the over-all one."""
+        arms = self.arms[context]
+        compared = [self._compared(setting, arms[0], context) for setting in arms[1:]]
+        comparisons = [comparison for comparison in compared if comparison is not None]
+        if not comparisons:
+            return None
+        certainties = {comparison.setting: self._certainty(comparison, overall) for comparison in comparisons}
+        best = max(comparisons, key=lambda comparison: comparison.expected)
+        certainty = certainties[best.setting]
+        if certainty == "unclear":
+            return Decision(best, certainty)
+        likely = [other for other in comparisons if certainties[other.setting] != "unclear"]
+        ties = [other for other in likely if other is best or self._is_tied(best.setting, other.setting, context)]
+        if self._observations.question.baseline is not None:
+            ties.sort(key=lambda comparison: self._changes(comparison.setting))
+            shared = overall.chosen.setting if overall is not None else None
+            if ties[0].setting != best.setting and shared == best.setting:
+                ties.remove(best)
+                ties.insert(0, best)
+        chosen = ties[0]
+        others = tuple(comparison.setting for comparison in ties[1:])
+        return Decision(chosen, certainties[chosen.setting], others)
+
+    def _certainty(self, comparison: Comparison, overall: Decision | None) -> Certainty:
+        """Say how sure a gain is; one that is sure over all is likely where nothing speaks against it."""
+        certainty = comparison.certainty()
+        backed = overall is not None and overall.certainty == "sure" and overall.chosen.setting == comparison.setting
+        return "likely" if certainty == "unclear" and backed and comparison.chance >= EVEN else certainty
+
+    def _is_tied(self, best: int, other: int, context: int) -> bool:
+        pairs = self.pairs(best, other, context)
+        return len(pairs) > 1 and _moderated(pairs, self._pair).low <= 0
+
+    def _changes(self, setting: int) -> int:
+        baseline = self._observations.question.baseline
+        return len(changes_from(baseline or {}, self._observations.actions[setting]))
+
+    def drift(self) -> Mapping[int, Estimate]:
+        """Return by context how much the baseline's cost rose from the search to the rounds."""
+        baseline = self._observations.baseline
+        drifts: dict[int, Estimate] = {}
+        if baseline is None:
+            return drifts
+        scale = self._observations.scale
+        for context in range(len(self._contexts)):
+            late = np.array(self.samples(baseline, context))
+            rows = [row for row in self._observations.measured() if row.setting == baseline and row.context == context]
+            in_rounds = {id(measured.get((baseline, context))) for measured in self.rounds.rounds}
+            early = self._observations.costs([row for row in rows if id(row) not in in_rounds], scale)
+            if len(late) > 1 and len(early):
+                before, after = _moderated(early, self._single), _moderated(late, self._single)
+                drifts[context] = replace(
+                    after, mean=after.mean - before.mean, variance=after.variance + before.variance
+                )
+        return drifts
+
+
+def _spread(samples: Floats) -> Spread:
+    if len(samples) < 2:
+        return Spread(0.0, 0.0)
+    return Spread(float(((samples - samples.mean()) ** 2).sum()), len(samples) - 1.0)
+
+
+def _moderated(samples: Floats, common: Spread) -> Estimate:
+    """Return the mean of samples; their variance leans on the common one."""
+    own = _spread(samples)
+    weight = min(WEIGHT, common.degrees)
+    degrees = weight + len(samples) - 1
+    squares = own.squares + (weight * common.variance if weight else 0.0)
+    variance = squares / degrees if degrees else math.inf
+    return Estimate(float(samples.mean()), variance / len(samples), degrees, len(samples))
+
+
+def rounds_needed(estimate: Estimate) -> int | None:
+    """Return how many rounds in all would make a gain sure, if it is as it looks; None if that is out of reach."""
+    if estimate.mean <= 0 or not math.isfinite(estimate.variance):
+        return None
+    variance = estimate.variance * estimate.count
+    for rounds in (2**step for step in range(1, 9)):
+        quantile = float(student.ppf(0.5 + CONFIDENCE / 2, max(estimate.degrees - estimate.count + rounds, 1)))
+        if estimate.mean > 1.2 * quantile * math.sqrt(variance / rounds):
+            return rounds
+    return None

@@ -1,0 +1,236 @@
+"""An answer in words: the sentence, the notes, and the cells of a table, all from the same numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tunegym.tuning.inference.answer import Answer, Candidate, Gain, Interval, Verdict
+from tunegym.tuning.inference.coordinates import changes_from
+from tunegym.tuning.model.values import Action, counted, number, pairs, plus_minus
+
+NONE_SURE = "not confirmed"
+
+
+def worded(answer: Answer, reason: str, run: str = "RUN") -> Answer:
+    """Return the answer with its sentences. ``reason`` says why there were no rounds, ``run`` names the run."""
+    writer = _Writer(answer, reason, run)
+    return replace(
+        answer,
+        overall=writer.worded(answer.overall, coverage(answer)),
+        per_context=tuple(writer.worded(verdict, f"at {place(verdict)}") for verdict in answer.per_context),
+    )
+
+
+def worded_verdict(answer: Answer, verdict: Verdict, where: str, reason: str, run: str = "RUN") -> Verdict:
+    """Return one verdict of an answer with its sentence; ``where`` names its contexts."""
+    return _Writer(answer, reason, run).worded(verdict, where)
+
+
+def coverage(answer: Answer) -> str:
+    """Return which contexts the answer over all stands for; empty where there is only one."""
+    count = len(answer.per_context)
+    if not count:
+        return ""
+    stand = "" if answer.is_exact else " that stand for all"
+    if answer.over_contexts != "mean":
+        return f"in the worst of {count} contexts{stand}"
+    return f"over all {count} contexts{stand}"
+
+
+def place(verdict: Verdict) -> str:
+    """Return a context in words."""
+    return pairs(verdict.context or {})
+
+
+def gain_text(gain: Gain | None) -> str:
+    """Return ``x1.25 (x1.18 to x1.33)``, or ``+3.2 (+1.1 to +5.3)`` for a difference."""
+    if gain is None:
+        return ""
+    return f"{_size(gain.mean, gain)} ({_size(gain.low, gain)} to {_size(gain.high, gain)})"
+
+
+def interval_text(interval: Interval | None) -> str:
+    """Return ``4.75 ±0.12``: the mean, and half of the interval's width where it is known."""
+    if interval is None:
+        return ""
+    half = None
+    if interval.low is not None and interval.high is not None:
+        half = (interval.high - interval.low) / 2
+    return plus_minus(interval.mean, half)
+
+
+def _size(value: float, gain: Gain) -> str:
+    """Return a ratio or a difference in as many digits as tell it from none."""
+    if not gain.is_ratio:
+        return f"{'+' if value > 0 else ''}{number(value, 3)}"
+    digits = 3
+    while digits < 6 and number(value, digits) == "1":
+        digits += 1
+    return f"x{number(value, digits)}"
+
+
+def cells(verdict: Verdict, candidate: Candidate, metric: str) -> dict[str, str]:
+    """Return the cells of a setting's row in the table of an answer."""
+    if candidate.is_baseline:
+        certainty = "your settings"
+    elif verdict.confirmed:
+        certainty = candidate.certainty or ""
+    else:
+        certainty = NONE_SURE
+    value = candidate.values.get(metric, candidate.reward)
+    return {
+        "gain": gain_text(candidate.gain),
+        "certainty": certainty,
+        metric or "reward": interval_text(value),
+        "samples": number(candidate.samples),
+        "failed": number(candidate.failed) if candidate.failed else "",
+    }
+
+
+class _Writer:
+    def __init__(self, answer: Answer, reason: str, run: str) -> None:
+        self._answer, self._reason, self._run = answer, reason, run
+        self._metric = answer.metric or "reward"
+        self._has_baseline = answer.baseline is not None
+
+    def worded(self, verdict: Verdict, where: str) -> Verdict:
+        """Return a verdict with its sentence and notes."""
+        text = self._sentence(verdict)
+        sentence = f"{where}: {text}" if where else text
+        notes = tuple(self._notes(verdict))
+        return replace(verdict, sentence=f"{sentence[:1].upper()}{sentence[1:]}.", notes=notes)
+
+    def _sentence(self, verdict: Verdict) -> str:
+        if verdict.chosen is None:
+            return f"nothing can be recommended: {verdict.reason}"
+        if verdict.basis == "model":
+            return self._by_model(verdict)
+        if not self._has_baseline:
+            return self._beside_runner_up(verdict)
+        return self._kept(verdict) if verdict.keeps_baseline else self._changed(verdict)
+
+    def _changed(self, verdict: Verdict) -> str:
+        """Say what to change."""
+        best = verdict.chosen
+        assert best is not None
+        change, rounds = _change(best), counted(verdict.rounds, "round")
+        if best.gain is None:
+            return f"change {change}: your settings can't be compared, {self._broken(verdict)}"
+        gain, looks_worse = best.gain, not _is_better(best.gain)
+        if looks_worse:
+            return f"change {change}: likely better by all trials together; {rounds} alone show {self._beside(gain)}"
+        backing = "" if verdict.certainty == "sure" or not verdict.backed else ", and sure over all contexts"
+        said = f"{verdict.certainty}{backing}, {_ends(gain)}, {rounds}"
+        return f"change {change}: {self._metric} {_size(gain.mean, gain)} {self._unit(gain)} ({said})"
+
+    def _kept(self, verdict: Verdict) -> str:
+        """Say that the baseline stays, and what looks best."""
+        best = verdict.best
+        assert best is not None
+        assert best.gain is not None
+        rounds = counted(verdict.rounds, "round")
+        evidence = f"{self._beside(best.gain)}, {rounds}"
+        if not _is_better(best.gain):
+            return f"keep your settings: they look best; the runner-up, {_change(best)}, is at {evidence}"
+        return f"unclear, keep your settings for now: {_change(best)} looks best, at {evidence}{self._advice(verdict)}"
+
+    def _advice(self, verdict: Verdict) -> str:
+        if verdict.settles_at is None:
+            return "; ten times as many trials would not settle it"
+        budget = verdict.settles_at
+        return f"; {budget:,} trials in all would probably settle it: tunegym resume {self._run} --agent-steps {budget}"
+
+    def _beside_runner_up(self, verdict: Verdict) -> str:
+        """Say which setting is best where there is no baseline."""
+        chosen = verdict.chosen
+        assert chosen is not None
+        rounds = counted(verdict.rounds, "round")
+        value = self._value(chosen)
+        if verdict.certainty == "unclear":
+            versus = f"can't be told apart from the runner-up after {rounds}"
+        else:
+            versus = f"{verdict.certainty} to be better than the runner-up, {rounds}"
+        return f"use {pairs(chosen.action)}: {value}, {versus}; there is no baseline to compare it with"
+
+    def _by_model(self, verdict: Verdict) -> str:
+        """Say what the search alone suggests."""
+        best, chosen = verdict.best, verdict.chosen
+        assert chosen is not None
+        unsure = f"not confirmed ({self._reason})"
+        if best is None:
+            return f"keep your settings: nothing in the search looked better by more than its noise; {unsure}"
+        if not self._has_baseline:
+            return f"use {pairs(best.action)}: {self._value(best)}, {unsure}; a search's best value flatters itself"
+        if best.gain is None or (chosen is best and best.certainty == "unclear"):
+            return f"change {_change(best)}: {self._broken(verdict)}; {unsure}"
+        about = f"about {_size(best.gain.mean, best.gain)} {self._unit(best.gain)} by the search"
+        if verdict.keeps_baseline:
+            if not _is_better(best.gain):
+                return f"keep your settings: nothing in the search looked better; {unsure}"
+            return f"unclear, keep your settings for now: {_change(best)} looks best, {about}; {unsure}"
+        return f"change {_change(best)}: likely better, {about}; {unsure}"
+
+    def _broken(self, verdict: Verdict) -> str:
+        """Say what is wrong with the baseline."""
+        baseline = next((candidate for candidate in verdict.candidates if candidate.is_baseline), None)
+        if baseline is not None and baseline.violation:
+            return "your settings exceed the limits"
+        return "your settings failed"
+
+    def _value(self, candidate: Candidate) -> str:
+        interval = candidate.values.get(self._metric, candidate.reward)
+        if interval is None:
+            return "its values differ by context"
+        ends = ""
+        if interval.low is not None and interval.high is not None and interval.low < interval.high:
+            ends = f" (95 % CI {number(interval.low)} to {number(interval.high)})"
+        return f"{self._metric} {number(interval.mean)}{ends}"
+
+    def _beside(self, gain: Gain) -> str:
+        return f"{_size(gain.mean, gain)} {self._unit(gain)} ({_ends(gain)})"
+
+    def _unit(self, gain: Gain) -> str:
+        return "as good" if gain.is_ratio else "against your settings"
+
+    def _notes(self, verdict: Verdict) -> list[str]:
+        notes: list[str] = []
+        chosen = verdict.chosen
+        if chosen is None:
+            return notes
+        if verdict.ties:
+            tied = ", ".join(_change_of(action, self._answer.baseline) for action in verdict.ties)
+            notes.append(f"it can't be told apart from {tied}; of ties the nearest to your settings is recommended")
+        if chosen.failed:
+            notes.append(f"{counted(chosen.failed, 'trial')} of these settings failed")
+        if chosen.violation:
+            notes.append("it exceeds the limits; no setting that was measured keeps them all")
+        baseline = next((candidate for candidate in verdict.candidates if candidate.is_baseline), None)
+        if baseline is not None and baseline is not chosen and baseline.failed:
+            notes.append(f"your settings failed in {counted(baseline.failed, 'trial')}")
+        return notes
+
+
+def drift_notes(answer: Answer) -> list[str]:
+    """Return where the machine surely changed while the run went on."""
+    notes = []
+    for drift in answer.drift:
+        where = f" at {pairs(drift.context)}" if drift.context else ""
+        better = "as good as in the search" if drift.change.is_ratio else "beside the search"
+        notes.append(f"the machine drifted: in the rounds your settings{where} were {gain_text(drift.change)} {better}")
+    return notes
+
+
+def _is_better(gain: Gain) -> bool:
+    return gain.mean > (1.0 if gain.is_ratio else 0.0)
+
+
+def _ends(gain: Gain) -> str:
+    return f"95 % CI {_size(gain.low, gain)} to {_size(gain.high, gain)}"
+
+
+def _change(candidate: Candidate) -> str:
+    return pairs(candidate.changes) if candidate.changes else pairs(candidate.action)
+
+
+def _change_of(action: Action, baseline: Action | None) -> str:
+    return pairs(action if baseline is None else changes_from(baseline, action)) or "your settings"
