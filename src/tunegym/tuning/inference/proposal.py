@@ -86,12 +86,10 @@ class Search:
             size, following = following, int(np.ceil(GROWTH * following))
         return size
 
-    def fit(self, size: int) -> Theta:
-        """Return the hyperparameters after the first ``size`` closed trials."""
+    def fit(self, size: int) -> Theta | None:
+        """Return the hyperparameters after the first ``size`` closed trials; None if none of them was measured."""
         observations = Observations(self.question, self._closed[:size])
-        if not observations.measured():
-            observations = Observations(self.question, self._closed)
-        return Surrogate(observations, seed=self._seed).theta
+        return Surrogate(observations, seed=self._seed).theta if observations.measured() else None
 
     # proposals ----------------------------------------------------------------------------------------
 
@@ -100,14 +98,14 @@ class Search:
     ) -> Proposal | None:
         """Return what trial ``number`` measures under ``context``; None if every setting was.
 
-        ``fit`` gives hyperparameters by ``fit_size``.
+        ``fit`` gives hyperparameters by ``fit_size``; where it gives none, they are fitted at once.
         """
         index = self.question.contexts.index(context)
         observations = self.observations
         pending = [(observations.setting(action), self.question.contexts.index(drawn)) for action, drawn in in_flight]
         draw = np.random.default_rng(integer(self._seed, 2**63, "bayes", number))
         tried = _Tried(observations, index, pending)
-        if tried.wants_baseline(self._budget):
+        if self._closed and tried.wants_baseline(self._budget):
             assert self.question.baseline is not None
             return Proposal(self.question.baseline, REPEAT if tried.knows_baseline else SEARCH)
         measured = observations.measured()
@@ -119,7 +117,7 @@ class Search:
         exact = observations.repeats().is_exact
         if exact and self._is_exhausted(pending):
             return None
-        surrogate = Surrogate(observations, fit(self.fit_size(len(self._closed))))
+        surrogate = Surrogate(observations, fit(self.fit_size(self.closed)), seed=self._seed)
         last = self._last(surrogate, number, index, tried)
         if last is not None:
             return Proposal(observations.actions[last])
@@ -198,7 +196,7 @@ class Search:
         return neighbours
 
 
-Fit = Callable[[int], Theta]
+Fit = Callable[[int], Theta | None]
 
 
 def _moved(knob: Knob, value: Scalar, draw: np.random.Generator) -> Scalar:
