@@ -14,7 +14,7 @@ import numpy as np
 from tunegym.core.randomness import unit
 from tunegym.tuning.inference.coordinates import Allowed, Floats
 from tunegym.tuning.inference.observations import Observations, Question, Row
-from tunegym.tuning.inference.surrogate import INFLATION, Surrogate
+from tunegym.tuning.inference.surrogate import INFLATION, Surrogate, difference_variance
 from tunegym.tuning.model.trial import CONFIRM, Trial
 from tunegym.tuning.model.values import Action, Context
 
@@ -187,7 +187,7 @@ class Nomination:
         """Return the standard deviation of the difference that the model expects between two settings."""
         points = self._surrogate.points([action, other])
         covariances = [self._surrogate.cost.covariance(points, context) for context in contexts]
-        variances = np.array([own[0, 0] + own[1, 1] - 2.0 * own[0, 1] for own in covariances])
+        variances = np.array([difference_variance(covariance, 0, 1) for covariance in covariances])
         return float(np.sqrt(weights**2 @ np.maximum(variances, 0.0))) * self._surrogate.standard.spread
 
     def _whole(self, contexts: Sequence[int], weights: Floats) -> float:
@@ -216,7 +216,7 @@ class Nomination:
         points = self._surrogate.points([self._observations.actions[arm] for arm in arms[1:]])
         mean, covariance = self._surrogate.beliefs(points, context)
         gap = mean[1] - mean[0]
-        variance = INFLATION * (covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1])
+        variance = INFLATION * difference_variance(covariance, 0, 1)
         least = max(LEAST_GAP, np.sqrt(2.0) * self._surrogate.noise(context))
         keeps_overall = gap < least and gap < 0.84 * np.sqrt(variance)
         return [arms[0], arms[2] if keeps_overall else arms[1]]
