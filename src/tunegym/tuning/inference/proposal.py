@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from scipy.special import ndtr
@@ -115,7 +116,7 @@ class Search:
         if exact and self._is_exhausted(pending):
             return None
         surrogate = Surrogate(observations, fit(self.fit_size(self.closed)), seed=self._seed)
-        candidates = _Candidates(surrogate, index, pending, exact=exact)
+        candidates = _Candidates(surrogate, index, pending, self._allowed, exact=exact)
         fresh = self._fresh(context, candidates.leaders[index], draw) or [self._drawn(context, number)]
         action = candidates.best(fresh, draw)
         known = observations.find(action)
@@ -239,8 +240,10 @@ class _Tried:
 class _Candidates:
     """Candidates for a trial in one context, compared by what measuring them is worth."""
 
-    def __init__(self, surrogate: Surrogate, context: int, pending: Pending, *, exact: bool) -> None:
-        self._surrogate, self._context, self._exact = surrogate, context, exact
+    def __init__(
+        self, surrogate: Surrogate, context: int, pending: Pending, allowed: Allowed, *, exact: bool
+    ) -> None:
+        self._surrogate, self._context, self._allowed = surrogate, context, allowed
         self._posterior = surrogate.with_pending(pending)
         self._observations = surrogate.observations
         busy = {setting for setting, where in pending if where == context}
@@ -254,10 +257,20 @@ class _Candidates:
         points = self._surrogate.points(observations.actions)
         fails = self._surrogate.works(points) < 0.5
         means = self._posterior.means(self._posterior.reach(points)) + 3.0 * fails
-        best = [np.argsort(row, kind="stable")[:LEADERS] for row in means]
+        best = [self._first_allowed(np.argsort(row, kind="stable"), context) for context, row in enumerate(means)]
         if observations.baseline is None:
             return best
         return [np.union1d(leaders, [observations.baseline]) for leaders in best]
+
+    def _first_allowed(self, order: Indices, context: int) -> Indices:
+        """Return the first settings of an order that the constraints allow in a context; if none is, the first."""
+        allowed = (index for index in order if self._permits(index, context))
+        first = np.array(list(islice(allowed, LEADERS)), dtype=np.intp)
+        return first if len(first) else order[:LEADERS]
+
+    def _permits(self, setting: int, context: int) -> bool:
+        contexts = self._observations.question.contexts.contexts
+        return self._allowed(self._observations.actions[setting], contexts[context])
 
     def best(self, fresh: Sequence[Action], draw: np.random.Generator) -> Action:
         """Return the candidate that is worth most."""
@@ -265,7 +278,8 @@ class _Candidates:
         pool = {exact_key(self._observations.actions[index]): self._observations.actions[index] for index in everyone}
         pool |= {exact_key(action): action for action in fresh}
         actions = list(pool.values())
-        open_ = np.array([self._observations.find(action) not in self._spent for action in actions])
+        closed = self._spent | {leader for leader in everyone if not self._permits(leader, self._context)}
+        open_ = np.array([self._observations.find(action) not in closed for action in actions])
         points = self._surrogate.points(actions)
         if self._surrogate.aims:
             return actions[self._sampled(points, open_, draw)]
@@ -317,7 +331,8 @@ class _Candidates:
         gain *= chance[chosen]
         if gain.max() > 1e-9:
             return int(chosen[np.argmax(gain)])
-        return int(chosen[np.argmax(variance[chosen] * open_[chosen])])
+        unknown = variance[chosen] * chance[chosen]
+        return int(chosen[np.argmax(unknown if unknown.any() else variance[chosen] * open_[chosen])])
 
     def _weights(self, means: Floats) -> Floats:
         """Return how much each context counts; of a robust goal, by the gains of the leader over all."""
