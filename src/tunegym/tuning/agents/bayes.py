@@ -40,10 +40,10 @@ class Bayes(BaseAgent):
 
     def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        experiment = env.experiment
+        experiment, steps = env.experiment, env.experiment.budget.agent_steps
         self._search = Search(
             question=Question.of(experiment),
-            budget=experiment.budget.agent_steps,
+            budget=steps and env.first + steps - 1,
             seed=self.seed,
             allowed=experiment.allows,
             drawn=self._drawn,

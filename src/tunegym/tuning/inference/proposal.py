@@ -15,7 +15,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from tunegym.core.randomness import integer
-from tunegym.tuning.inference.coordinates import Flags, Floats, Indices
+from tunegym.tuning.inference.confirmation import Nomination
+from tunegym.tuning.inference.coordinates import Allowed, Flags, Floats, Indices
 from tunegym.tuning.inference.observations import Observations, Question
 from tunegym.tuning.inference.surrogate import Pending, Surrogate, Theta
 from tunegym.tuning.model.space import Choice, Knob, Range
@@ -40,9 +41,11 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 NODES, WEIGHTS = NODES[WEIGHTS > 1e-7], WEIGHTS[WEIGHTS > 1e-7]
 
-Allowed = Callable[[Action, Context], bool]
+LAST = 2
+"""Trials for each context at the end of a search that measure what would be confirmed."""
+
 Drawn = Callable[[Context, int], Action]
-"""Whether the constraints allow a setting, and the random setting that belongs to a trial's number."""
+"""The random setting that belongs to a trial's number."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Proposal:
 
 
 class Search:
-    """Proposes settings, and learns from closed trials. ``budget`` is the number of trials of the search."""
+    """Proposes settings, and learns from closed trials. ``budget`` is the number of the search's last trial."""
 
     def __init__(self, question: Question, budget: int | None, seed: int, allowed: Allowed, drawn: Drawn) -> None:
         self.question = question
@@ -116,11 +119,24 @@ class Search:
         if exact and self._is_exhausted(pending):
             return None
         surrogate = Surrogate(observations, fit(self.fit_size(self.closed)), seed=self._seed)
+        last = self._last(surrogate, number, index, tried)
+        if last is not None:
+            return Proposal(observations.actions[last])
         candidates = _Candidates(surrogate, index, pending, self._allowed, exact=exact)
         fresh = self._fresh(context, candidates.leaders[index], draw) or [self._drawn(context, number)]
         action = candidates.best(fresh, draw)
         known = observations.find(action)
         return Proposal(action, REPEAT if known in tried.worked and not exact else SEARCH)
+
+    def _last(self, surrogate: Surrogate, number: int, context: int, tried: _Tried) -> int | None:
+        """Return what would be confirmed in a context, near the end of the search, if it was never measured there.
+
+        A setting without the changes that don't matter is a guess of the model until then.
+        """
+        if self._budget - number >= LAST * len(self.question.contexts):
+            return None
+        best = Nomination(surrogate, self.observations, 0, self._allowed).best([context])
+        return None if best in tried.settings else best
 
     def _is_exhausted(self, pending: Pending) -> bool:
         """Return whether every setting of a small space was tried in every context."""
@@ -210,6 +226,7 @@ class _Tried:
         self._busy = [setting for setting, where in pending if where == context]
         self._measured = [row for row in self._rows if row.worked]
         self.worked = {row.setting for row in self._measured}
+        self.settings = {row.setting for row in self._rows} | set(self._busy)
         self.knows_baseline = observations.baseline in self.worked
 
     def wants_baseline(self, budget: int) -> bool:
