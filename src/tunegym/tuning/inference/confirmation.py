@@ -126,10 +126,13 @@ class Nomination:
         return None if setting == self._baseline else setting
 
     def _usable(self, contexts: Sequence[int]) -> list[int]:
-        """Return the settings that worked in some contexts and never failed there; without any, the lesser evils."""
+        """Return the settings that worked in some contexts, never failed there and are allowed in all of them.
+
+        Where each of them exceeds a limit, only the lesser evils are left.
+        """
         rows = [row for row in self._observations.rows if row.context in contexts]
         failed = {row.setting for row in rows if not row.worked}
-        worked = {row.setting for row in rows if row.worked} - failed
+        worked = {row.setting for row in rows if row.worked and self._allows(row.setting, contexts)} - failed
         excess = dict.fromkeys(worked, 0.0)
         for row in rows:
             if row.setting in worked:
@@ -138,8 +141,14 @@ class Nomination:
         return sorted(setting for setting, violation in excess.items() if violation <= least)
 
     def _fits(self, setting: int | None, context: int) -> int | None:
-        """Return a setting unless it failed in a context."""
-        return None if setting is None or self._observations.failed(setting, context) else setting
+        """Return a setting unless it failed in a context or is refused there."""
+        if setting is None or self._observations.failed(setting, context):
+            return None
+        return setting if self._allows(setting, [context]) else None
+
+    def _allows(self, setting: int, contexts: Sequence[int]) -> bool:
+        action = self._observations.actions[setting]
+        return all(self._allowed(action, self._contexts.contexts[context]) for context in contexts)
 
     def _relative(self, settings: Sequence[int], contexts: Sequence[int]) -> Floats:
         """Return costs over contexts, in each compared with the baseline where there is one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from scipy.special import ndtr
@@ -121,10 +122,9 @@ class Search:
         last = self._last(surrogate, number, index, tried)
         if last is not None:
             return Proposal(observations.actions[last])
-        candidates = _Candidates(surrogate, index, pending, exact=exact)
+        candidates = _Candidates(surrogate, index, pending, self._allowed, exact=exact)
         fresh = self._fresh(context, candidates.leaders[index], draw) or [self._drawn(context, number)]
-        refused = {known for known, action in enumerate(observations.actions) if not self._allowed(action, context)}
-        action = candidates.best(fresh, refused, draw)
+        action = candidates.best(fresh, draw)
         known = observations.find(action)
         return Proposal(action, REPEAT if known in tried.worked and not exact else SEARCH)
 
@@ -257,8 +257,10 @@ class _Tried:
 class _Candidates:
     """Candidates for a trial in one context, compared by what measuring them is worth."""
 
-    def __init__(self, surrogate: Surrogate, context: int, pending: Pending, *, exact: bool) -> None:
-        self._surrogate, self._context, self._exact = surrogate, context, exact
+    def __init__(
+        self, surrogate: Surrogate, context: int, pending: Pending, allowed: Allowed, *, exact: bool
+    ) -> None:
+        self._surrogate, self._context, self._allowed = surrogate, context, allowed
         self._posterior = surrogate.with_pending(pending)
         self._observations = surrogate.observations
         busy = {setting for setting, where in pending if where == context}
@@ -272,18 +274,28 @@ class _Candidates:
         points = self._surrogate.points(observations.actions)
         fails = self._surrogate.works(points) < 0.5
         means = self._posterior.means(self._posterior.reach(points)) + 3.0 * fails
-        best = [np.argsort(row, kind="stable")[:LEADERS] for row in means]
+        best = [self._first_allowed(np.argsort(row, kind="stable"), context) for context, row in enumerate(means)]
         if observations.baseline is None:
             return best
         return [np.union1d(leaders, [observations.baseline]) for leaders in best]
 
-    def best(self, fresh: Sequence[Action], refused: set[int], draw: np.random.Generator) -> Action:
-        """Return the candidate that is worth most; ``refused`` are settings that may not run in this context."""
-        closed = self._spent | refused
+    def _first_allowed(self, order: Indices, context: int) -> Indices:
+        """Return the first settings of an order that the constraints allow in a context; if none is, the first."""
+        allowed = (index for index in order if self._permits(index, context))
+        first = np.array(list(islice(allowed, LEADERS)), dtype=np.intp)
+        return first if len(first) else order[:LEADERS]
+
+    def _permits(self, setting: int, context: int) -> bool:
+        contexts = self._observations.question.contexts.contexts
+        return self._allowed(self._observations.actions[setting], contexts[context])
+
+    def best(self, fresh: Sequence[Action], draw: np.random.Generator) -> Action:
+        """Return the candidate that is worth most."""
         everyone = np.unique(np.concatenate(self.leaders))
         pool = {exact_key(self._observations.actions[index]): self._observations.actions[index] for index in everyone}
         pool |= {exact_key(action): action for action in fresh}
         actions = list(pool.values())
+        closed = self._spent | {leader for leader in everyone if not self._permits(leader, self._context)}
         open_ = np.array([self._observations.find(action) not in closed for action in actions])
         points = self._surrogate.points(actions)
         if self._surrogate.aims:
@@ -336,7 +348,8 @@ class _Candidates:
         gain *= chance[chosen]
         if gain.max() > 1e-9:
             return int(chosen[np.argmax(gain)])
-        return int(chosen[np.argmax(variance[chosen] * open_[chosen])])
+        unknown = variance[chosen] * chance[chosen]
+        return int(chosen[np.argmax(unknown if unknown.any() else variance[chosen] * open_[chosen])])
 
     def _weights(self, means: Floats) -> Floats:
         """Return how much each context counts; of a robust goal, by the gains of the leader over all."""
