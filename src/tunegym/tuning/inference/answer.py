@@ -160,9 +160,7 @@ class Analysis:
             source = search if search.measured() else self._observations
             self.surrogate = Surrogate(source)
             self._jury = Jury(self._observations, self.surrogate)
-            rounds = max(self._jury.rounds.count(0, context) for context in range(len(question.contexts)))
-            trials_of_rounds = max(rounds, 3) * 2 * len(question.contexts)
-            self._nomination = Nomination(self.surrogate, trials_of_rounds, self._known, own)
+            self._nomination = Nomination(self.surrogate, self._observations, 0, self._known, own)
 
     def _known(self, action: Action, context: Context) -> bool:
         """Return whether a setting was tried: no other is recommended without a measurement."""

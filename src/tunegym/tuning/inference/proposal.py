@@ -14,7 +14,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from tunegym.core.randomness import integer
-from tunegym.tuning.inference.coordinates import Flags, Floats, Indices
+from tunegym.tuning.inference.confirmation import Nomination
+from tunegym.tuning.inference.coordinates import Allowed, Flags, Floats, Indices
 from tunegym.tuning.inference.observations import Observations, Question
 from tunegym.tuning.inference.surrogate import Pending, Surrogate, Theta
 from tunegym.tuning.model.space import Choice, Knob, Range
@@ -39,9 +40,11 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 NODES, WEIGHTS = NODES[WEIGHTS > 1e-7], WEIGHTS[WEIGHTS > 1e-7]
 
-Allowed = Callable[[Action, Context], bool]
+LAST = 2
+"""Trials for each context at the end of a search that measure what would be confirmed."""
+
 Drawn = Callable[[Context, int], Action]
-"""Whether the constraints allow a setting, and the random setting that belongs to a trial's number."""
+"""The random setting that belongs to a trial's number."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Proposal:
 
 
 class Search:
-    """Proposes settings, and learns from closed trials. ``budget`` is the number of trials of the search."""
+    """Proposes settings, and learns from closed trials. ``budget`` is the number of the search's last trial."""
 
     def __init__(self, question: Question, budget: int | None, seed: int, allowed: Allowed, drawn: Drawn) -> None:
         self.question = question
@@ -83,12 +86,10 @@ class Search:
             size, following = following, int(np.ceil(GROWTH * following))
         return size
 
-    def fit(self, size: int) -> Theta:
-        """Return the hyperparameters after the first ``size`` closed trials."""
+    def fit(self, size: int) -> Theta | None:
+        """Return the hyperparameters after the first ``size`` closed trials; None if none of them was measured."""
         observations = Observations(self.question, self._closed[:size])
-        if not observations.measured():
-            observations = Observations(self.question, self._closed)
-        return Surrogate(observations, seed=self._seed).theta
+        return Surrogate(observations, seed=self._seed).theta if observations.measured() else None
 
     # proposals ----------------------------------------------------------------------------------------
 
@@ -97,14 +98,14 @@ class Search:
     ) -> Proposal | None:
         """Return what trial ``number`` measures under ``context``; None if every setting was.
 
-        ``fit`` gives hyperparameters by ``fit_size``.
+        ``fit`` gives hyperparameters by ``fit_size``; where it gives none, they are fitted at once.
         """
         index = self.question.contexts.index(context)
         observations = self.observations
         pending = [(observations.setting(action), self.question.contexts.index(drawn)) for action, drawn in in_flight]
         draw = np.random.default_rng(integer(self._seed, 2**63, "bayes", number))
         tried = _Tried(observations, index, pending)
-        if tried.wants_baseline(self._budget):
+        if self._closed and tried.wants_baseline(self._budget):
             assert self.question.baseline is not None
             return Proposal(self.question.baseline, REPEAT if tried.knows_baseline else SEARCH)
         measured = observations.measured()
@@ -116,12 +117,26 @@ class Search:
         exact = observations.repeats().is_exact
         if exact and self._is_exhausted(pending):
             return None
-        surrogate = Surrogate(observations, fit(self.fit_size(len(self._closed))))
+        surrogate = Surrogate(observations, fit(self.fit_size(self.closed)), seed=self._seed)
+        last = self._last(surrogate, number, index, tried)
+        if last is not None:
+            return Proposal(observations.actions[last])
         candidates = _Candidates(surrogate, index, pending, exact=exact)
         fresh = self._fresh(context, candidates.leaders[index], draw) or [self._drawn(context, number)]
-        action = candidates.best(fresh, draw)
+        refused = {known for known, action in enumerate(observations.actions) if not self._allowed(action, context)}
+        action = candidates.best(fresh, refused, draw)
         known = observations.find(action)
         return Proposal(action, REPEAT if known in tried.worked and not exact else SEARCH)
+
+    def _last(self, surrogate: Surrogate, number: int, context: int, tried: _Tried) -> int | None:
+        """Return what would be confirmed in a context, near the end of the search, if it was never measured there.
+
+        A setting without the changes that don't matter is a guess of the model until then.
+        """
+        if self._budget - number >= LAST * len(self.question.contexts):
+            return None
+        best = Nomination(surrogate, self.observations, 0, self._allowed).best([context])
+        return None if best in tried.settings else best
 
     def _is_exhausted(self, pending: Pending) -> bool:
         """Return whether every setting of a small space was tried in every context."""
@@ -181,7 +196,7 @@ class Search:
         return neighbours
 
 
-Fit = Callable[[int], Theta]
+Fit = Callable[[int], Theta | None]
 
 
 def _moved(knob: Knob, value: Scalar, draw: np.random.Generator) -> Scalar:
@@ -211,6 +226,7 @@ class _Tried:
         self._busy = [setting for setting, where in pending if where == context]
         self._measured = [row for row in self._rows if row.worked]
         self.worked = {row.setting for row in self._measured}
+        self.settings = {row.setting for row in self._rows} | set(self._busy)
         self.knows_baseline = observations.baseline in self.worked
 
     def wants_baseline(self, budget: int) -> bool:
@@ -261,13 +277,14 @@ class _Candidates:
             return best
         return [np.union1d(leaders, [observations.baseline]) for leaders in best]
 
-    def best(self, fresh: Sequence[Action], draw: np.random.Generator) -> Action:
-        """Return the candidate that is worth most."""
+    def best(self, fresh: Sequence[Action], refused: set[int], draw: np.random.Generator) -> Action:
+        """Return the candidate that is worth most; ``refused`` are settings that may not run in this context."""
+        closed = self._spent | refused
         everyone = np.unique(np.concatenate(self.leaders))
         pool = {exact_key(self._observations.actions[index]): self._observations.actions[index] for index in everyone}
         pool |= {exact_key(action): action for action in fresh}
         actions = list(pool.values())
-        open_ = np.array([self._observations.find(action) not in self._spent for action in actions])
+        open_ = np.array([self._observations.find(action) not in closed for action in actions])
         points = self._surrogate.points(actions)
         if self._surrogate.aims:
             return actions[self._sampled(points, open_, draw)]
