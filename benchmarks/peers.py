@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import norm
-from tunegym.tuning.inference.coordinates import is_ordered
 
 from benchmarks.families.family import Family
 from benchmarks.searchers import Observed
+from tunegym.tuning.inference.coordinates import is_ordered
 from tunegym.tuning.model.space import Choice
 from tunegym.tuning.model.values import Action, Context
 
@@ -46,7 +46,7 @@ class SmacPerContext:
         }
 
     def tell(self, number: int, context: Context, action: Action, metric: float | None) -> None:
-        from smac.runhistory import StatusType, TrialValue
+        from smac.runhistory import StatusType, TrialValue  # type: ignore[import-not-found]
 
         cost = self._worst
         if metric is not None:
@@ -66,8 +66,8 @@ class SmacPerContext:
         return self._facades[index]
 
     def _new_facade(self, seed: int) -> Any:
-        from ConfigSpace import Categorical, ConfigurationSpace, Float, Integer
-        from smac import HyperparameterOptimizationFacade, Scenario
+        from ConfigSpace import Categorical, ConfigurationSpace, Float, Integer  # type: ignore[import-not-found]
+        from smac import HyperparameterOptimizationFacade, Scenario  # type: ignore[import-not-found]
 
         space = ConfigurationSpace(seed=seed)
         for name, knob in self._family.knobs.items():
@@ -125,9 +125,9 @@ class MultiTask:
 
     def _fit(self) -> None:
         import torch
-        from botorch.fit import fit_gpytorch_mll
-        from botorch.models import MultiTaskGP
-        from gpytorch.mlls import ExactMarginalLogLikelihood
+        from botorch.fit import fit_gpytorch_mll  # type: ignore[import-not-found]
+        from botorch.models import MultiTaskGP  # type: ignore[import-not-found]
+        from gpytorch.mlls import ExactMarginalLogLikelihood  # type: ignore[import-not-found]
 
         torch.manual_seed(0)
         indices = np.array([index for _, index, _ in self._trials])

@@ -7,17 +7,17 @@ import warnings
 from functools import cached_property
 from importlib.util import find_spec
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
+
+from benchmarks.families.family import Family
 from tunegym.tuning.inference.answer import Analysis
 from tunegym.tuning.inference.coordinates import ContextIndex, is_ordered
 from tunegym.tuning.inference.observations import Question
 from tunegym.tuning.inference.proposal import Search
 from tunegym.tuning.inference.surrogate import Theta
 from tunegym.tuning.model.scenario import Judged
-
-from benchmarks.families.family import Family
 from tunegym.tuning.model.space import Choice, Knob
 from tunegym.tuning.model.trial import SEARCH, Failed, Measured, Trial
 from tunegym.tuning.model.values import Action, Context, Scalar, exact_key
@@ -194,8 +194,9 @@ class OptunaKnob:
         self._candidates: tuple[Scalar, ...] = ()
         self.distribution: optuna.distributions.BaseDistribution
         if not isinstance(knob, Choice):
-            kind = distributions.IntDistribution if knob.dtype == "int" else distributions.FloatDistribution
-            self.distribution = kind(knob.low, knob.high, log=knob.log, **({"step": knob.step} if knob.step else {}))
+            kind: Any = distributions.IntDistribution if knob.dtype == "int" else distributions.FloatDistribution
+            steps = {} if knob.step is None else {"step": knob.step}
+            self.distribution = kind(knob.low, knob.high, log=knob.log, **steps)
         elif is_ordered(knob):
             self._candidates = tuple(sorted(knob.values, key=float))
             self.distribution = distributions.IntDistribution(0, knob.size - 1)
@@ -217,7 +218,7 @@ class StudyPerContext:
     def __init__(self, family: Family, seed: int, sampler: str) -> None:
         quiet_optuna()
         self._seed, self._sampler = seed, sampler
-        self._direction = "minimize" if family.goal == "min" else "maximize"
+        self._direction: Literal["minimize", "maximize"] = "minimize" if family.goal == "min" else "maximize"
         self._knobs = {name: OptunaKnob(knob) for name, knob in family.knobs.items()}
         self._studies: dict[int, optuna.Study] = {}
         self._asked: dict[int, optuna.Trial] = {}

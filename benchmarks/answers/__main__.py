@@ -19,7 +19,7 @@ SEEDS, CONFIRMATIONS = 20, 40
 COVER, COVER_CONTEXT, COVER_OVERALL = 0.93, 0.90, 0.92
 """How often 95 % intervals hold the truth, at least: of a family, of each of its contexts, and of gains over all."""
 BIASES = {0.05: 0.01, 0.15: 0.03}
-"""By noise: how far reported values may be from the truth in the mean."""
+"""By noise: how far reported metrics may be from the truth in the mean."""
 MOST_WRONG, LARGE, LEAST_LIKELY = 0.025, 1.5, 0.99
 """Claims that are sure where nothing is better, at most; and gains from 1.5 on that are at least likely."""
 TEN_PERCENT, LEAST_SURE = "ten-percent", 0.80
@@ -62,8 +62,8 @@ class Summary:
 
     @property
     def bias(self) -> float | None:
-        """By how much reported metrics exceed the truth, in the mean."""
-        return mean(claim.error for claim in self.claims)
+        """How much better reported metrics look than they are, in the mean."""
+        return mean(claim.flattery for claim in self.claims)
 
     @property
     def large(self) -> list[bool]:
@@ -102,7 +102,7 @@ class Summary:
             _shown(self.bias, "+.1%"),
             f"{fmean(claim.regret for claim in self.claims):.3f}",
             f"{fmean(done.tpe_regret for done in self.runs):.3f}",
-            f"{fmean(done.tpe_error for done in self.runs):+.0%}",
+            f"{fmean(done.tpe_flattery for done in self.runs):+.0%}",
             f"MISSED {', '.join(self.missed)}" if self.missed else "OK",
         ]
 

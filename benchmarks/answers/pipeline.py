@@ -34,7 +34,7 @@ class Claim:
         gain: the true gain of the setting that was compared.
         covers_gain: whether the gain's interval holds it.
         covers_value: whether the interval of the recommended setting's metric holds the truth.
-        error: the reported metric of the recommended setting, beside the truth.
+        flattery: how much better the reported metric of the recommended setting looks than it is.
         regret: the true regret of the recommended setting.
         best_gain: the true gain of the optimum.
     """
@@ -44,7 +44,7 @@ class Claim:
     gain: float
     covers_gain: bool | None
     covers_value: bool | None
-    error: float | None
+    flattery: float | None
     regret: float
     best_gain: float
 
@@ -65,7 +65,7 @@ class Run:
 
     claims: tuple[Claim, ...]
     tpe_regret: float
-    tpe_error: float
+    tpe_flattery: float
 
 
 def run(name: str, seed: int, confirmations: int) -> Run:
@@ -80,13 +80,13 @@ def run(name: str, seed: int, confirmations: int) -> Run:
 
 def _flattery(tpe: StudyPerContext, family: Family) -> float:
     """How much better the best observed metrics look than they are, in the mean over contexts."""
-    errors = []
+    flatteries = []
     for context, weight in family.contexts:
         action, metric = tpe.observed.best(context)
         truth = family.truth(action, context)
         assert truth is not None
-        errors.append(weight * (family.ratio(truth, metric) - 1.0))
-    return math.fsum(errors)
+        flatteries.append(weight * (family.ratio(truth, metric) - 1.0))
+    return math.fsum(flatteries)
 
 
 class _Searched:
@@ -163,7 +163,7 @@ class _Judged:
             gain=gain,
             covers_gain=_covers(decision, math.log(gain)),
             covers_value=None if reported is None else reported.low <= true_cost <= reported.high,
-            error=None if reported is None else self._scale.value(reported.mean) / truth - 1.0,
+            flattery=None if reported is None else self._scale.value(reported.mean) / truth - 1.0,
             regret=self._family.regret(action, context),
             best_gain=self._family.gain(self._family.baseline, context)
             * (1.0 + self._family.regret(self._family.baseline, context)),
@@ -180,7 +180,7 @@ class _Judged:
             gain=math.exp(gain),
             covers_gain=_covers(decision, gain),
             covers_value=None,
-            error=None,
+            flattery=None,
             regret=math.fsum(weight * self._family.regret(action, context) for context, weight in contexts),
             best_gain=1.0,
         )
