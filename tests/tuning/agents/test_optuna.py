@@ -11,7 +11,7 @@ import pytest
 from optuna.trial import TrialState
 
 from tunegym.tuning.agents.optuna import OptunaAgent, OptunaConfig
-from tunegym.tuning.model.scenario import Budget, Objective
+from tunegym.tuning.model.scenario import Budget, Judged, Objective
 from tunegym.tuning.model.space import Choice, EnvParam, Knob, Range
 from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.rewards import FromObjectives
@@ -100,7 +100,7 @@ def test_pruned_trials_are_told_with_their_reports(bench: Benches, studies: list
         return {"m": x}
 
     search = bench(
-        measure, knobs={"x": Range(1.0, 2.0)}, goals={"m": "min"}, pruner=Never, budget=Budget(agent_steps=3)
+        measure, knobs={"x": Range(1.0, 2.0)}, judged=Judged("m", "min"), pruner=Never, budget=Budget(agent_steps=3)
     )
     agent_of(search).run()
     for trial in studies[0].trials:

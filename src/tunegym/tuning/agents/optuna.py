@@ -146,8 +146,8 @@ class OptunaAgent(BaseAgent):
         if not self._is_new(action, context):
             action = self._draw(number, context) or action
         self._asked[number] = self._run(trial, action, context)
-        for other in refused:
-            self._fail(other)
+        for refused_trial in refused:
+            self._fail(refused_trial)
         return action
 
     def _ask(self, context: Context, number: int, attempt: int) -> StudyTrial:
@@ -158,8 +158,8 @@ class OptunaAgent(BaseAgent):
             return study.ask(self._distributions)
 
     def _sampler(self, number: int, attempt: int) -> BaseSampler:
-        given = {theirs: getattr(self.config, ours) for ours, theirs in OPTIONS.get(self._name, {}).items()}
-        options = {option: value for option, value in given.items() if value is not None}
+        settings = {theirs: getattr(self.config, ours) for ours, theirs in OPTIONS.get(self._name, {}).items()}
+        options = {option: value for option, value in settings.items() if value is not None}
         names = (number, attempt)
         if self._name == "qmc":  # the seed is that of the whole sequence: the study counts its points
             names, options = (), {"scramble": True}
