@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tunegym.tuning.inference.answer import Answer, Candidate, Gain, Interval, Verdict
 from tunegym.tuning.inference.coordinates import changes_from
-from tunegym.tuning.model.values import Action, counted, number, pairs, plus_minus
+from tunegym.tuning.model.values import Action, counted, number, pairs, plus_minus, with_goal
 
 NONE_SURE = "not confirmed"
 
 
-def worded(answer: Answer, reason: str, run: str = "RUN") -> Answer:
-    """Return the answer with its sentences. ``reason`` says why there were no rounds, ``run`` names the run."""
-    writer = _Writer(answer, reason, run)
+@dataclass(frozen=True)
+class Background:
+    """What sentences say of an answer's run."""
+
+    run: str  # its folder, for the command that continues it
+    unconfirmed: str  # why there were no rounds
+    unfinished: str = ""  # the phase that isn't over
+
+
+def worded(answer: Answer, background: Background) -> Answer:
+    """Return the answer with its sentences."""
+    writer = _Writer(answer, background)
     return replace(
         answer,
         overall=writer.worded(answer.overall, coverage(answer)),
@@ -21,9 +30,9 @@ def worded(answer: Answer, reason: str, run: str = "RUN") -> Answer:
     )
 
 
-def worded_verdict(answer: Answer, verdict: Verdict, where: str, reason: str, run: str = "RUN") -> Verdict:
+def worded_verdict(answer: Answer, verdict: Verdict, where: str, background: Background) -> Verdict:
     """Return one verdict of an answer with its sentence; ``where`` names its contexts."""
-    return _Writer(answer, reason, run).worded(verdict, where)
+    return _Writer(answer, background).worded(verdict, where)
 
 
 def coverage(answer: Answer) -> str:
@@ -69,34 +78,57 @@ def _size(value: float, gain: Gain) -> str:
     return f"x{number(value, digits)}"
 
 
-def cells(verdict: Verdict, candidate: Candidate, metric: str) -> dict[str, str]:
+def value_title(answer: Answer) -> str:
+    """Return ``seconds (min)``: what settings are judged by, and which way is better."""
+    metric = answer.metric or "reward"
+    return with_goal(metric, {metric: answer.goal})
+
+
+def value_of(answer: Answer, candidate: Candidate) -> Interval | None:
+    """Return the value that a setting is judged by; None over several contexts."""
+    return candidate.values.get(answer.metric or "", candidate.reward)
+
+
+def context_sentences(answer: Answer) -> list[str]:
+    """Return the sentences of the contexts whose settings differ from those over all."""
+    common = answer.overall.chosen
+    return [
+        verdict.sentence
+        for verdict in answer.per_context
+        if common is None or verdict.chosen is None or verdict.chosen.action != common.action
+    ]
+
+
+def cells(answer: Answer, verdict: Verdict, candidate: Candidate) -> dict[str, str]:
     """Return the cells of a setting's row in the table of an answer."""
     if candidate.is_baseline:
-        certainty = "your settings"
+        certainty = "keep" if verdict.keeps_baseline else ""
     elif verdict.confirmed:
         certainty = candidate.certainty or ""
     else:
         certainty = NONE_SURE
-    value = candidate.values.get(metric, candidate.reward)
     return {
         "gain": gain_text(candidate.gain),
         "certainty": certainty,
-        metric or "reward": interval_text(value),
+        value_title(answer): interval_text(value_of(answer, candidate)),
         "samples": number(candidate.samples),
         "failed": number(candidate.failed) if candidate.failed else "",
     }
 
 
 class _Writer:
-    def __init__(self, answer: Answer, reason: str, run: str) -> None:
-        self._answer, self._reason, self._run = answer, reason, run
+    def __init__(self, answer: Answer, background: Background) -> None:
+        self._answer, self._background = answer, background
         self._metric = answer.metric or "reward"
         self._has_baseline = answer.baseline is not None
 
     def worded(self, verdict: Verdict, where: str) -> Verdict:
         """Return a verdict with its sentence and notes."""
         text = self._sentence(verdict)
-        sentence = f"{where}: {text}" if where else text
+        parts = [where, text] if where else [text]
+        if self._background.unfinished and verdict.chosen is not None:
+            parts.insert(0, f"{self._background.unfinished} not finished, so far")
+        sentence = ": ".join(parts)
         notes = tuple(self._notes(verdict))
         return replace(verdict, sentence=f"{sentence[:1].upper()}{sentence[1:]}.", notes=notes)
 
@@ -138,7 +170,8 @@ class _Writer:
         if verdict.settles_at is None:
             return "; ten times as many trials would not settle it"
         budget = verdict.settles_at
-        return f"; {budget:,} trials in all would probably settle it: tunegym resume {self._run} --agent-steps {budget}"
+        command = f"tunegym resume {self._background.run} --agent-steps {budget}"
+        return f"; {budget:,} trials in all would probably settle it: {command}"
 
     def _beside_runner_up(self, verdict: Verdict) -> str:
         """Say which setting is best where there is no baseline."""
@@ -156,7 +189,7 @@ class _Writer:
         """Say what the search alone suggests."""
         best, chosen = verdict.best, verdict.chosen
         assert chosen is not None
-        unsure = f"not confirmed ({self._reason})"
+        unsure = f"not confirmed ({self._background.unconfirmed})"
         if best is None:
             return f"keep your settings: nothing in the search looked better by more than its noise; {unsure}"
         if not self._has_baseline:
@@ -178,7 +211,7 @@ class _Writer:
         return "your settings failed"
 
     def _value(self, candidate: Candidate) -> str:
-        interval = candidate.values.get(self._metric, candidate.reward)
+        interval = value_of(self._answer, candidate)
         if interval is None:
             return "its values differ by context"
         ends = ""
