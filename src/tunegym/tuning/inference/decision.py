@@ -221,7 +221,9 @@ class Jury:
         """Say how sure a gain is; one that is sure over all is likely where nothing speaks against it."""
         certainty = comparison.certainty()
         backed = overall is not None and overall.certainty == "sure" and overall.chosen.setting == comparison.setting
-        return "likely" if certainty == "unclear" and backed and comparison.chance >= EVEN else certainty
+        if certainty == "unclear" and backed and comparison.chance >= EVEN:
+            return "likely"
+        return certainty
 
     def _is_tied(self, best: int, other: int, context: int) -> bool:
         pairs = self.pairs(best, other, context)

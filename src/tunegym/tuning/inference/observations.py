@@ -287,12 +287,11 @@ class Cells:
     def of(cls, groups: Mapping[tuple[int, int], Sequence[float]]) -> Cells:
         """Return the cells of samples by setting and context."""
         keys = np.array(list(groups), dtype=np.intp).reshape(len(groups), 2)
-        means = np.array([np.mean(samples) for samples in groups.values()])
-        squares = [
-            np.sum((np.array(samples) - mean) ** 2) for samples, mean in zip(groups.values(), means, strict=True)
-        ]
-        counts = np.array([len(samples) for samples in groups.values()], dtype=float)
-        return cls(keys[:, 0], keys[:, 1], means, counts, np.array(squares))
+        samples = [np.array(group) for group in groups.values()]
+        means = np.array([group.mean() for group in samples], dtype=float)
+        squares = np.array([((group - group.mean()) ** 2).sum() for group in samples], dtype=float)
+        counts = np.array([len(group) for group in samples], dtype=float)
+        return cls(keys[:, 0], keys[:, 1], means, counts, squares)
 
     def __len__(self) -> int:
         return len(self.mean)

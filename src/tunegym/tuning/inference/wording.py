@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tunegym.tuning.inference.answer import Answer, Candidate, Gain, Interval, Verdict
 from tunegym.tuning.inference.coordinates import changes_from
-from tunegym.tuning.model.values import Action, counted, number, pairs, plus_minus
+from tunegym.tuning.model.values import Action, counted, number, pairs, plus_minus, with_goal
 
 NONE_SURE = "not confirmed"
 
 
-def worded(answer: Answer, reason: str, run: str = "RUN") -> Answer:
-    """Return the answer with its sentences. ``reason`` says why there were no rounds, ``run`` names the run."""
-    writer = _Writer(answer, reason, run)
+@dataclass(frozen=True)
+class Background:
+    """What sentences say of an answer's run."""
+
+    run: str  # its folder, for the command that continues it
+    unconfirmed: str  # why there were no rounds
+    unfinished: str = ""  # the phase that isn't over
+
+
+def worded(answer: Answer, background: Background) -> Answer:
+    """Return the answer with its sentences."""
+    writer = _Writer(answer, background)
     return replace(
         answer,
         overall=writer.worded(answer.overall, coverage(answer)),
@@ -21,9 +30,9 @@ def worded(answer: Answer, reason: str, run: str = "RUN") -> Answer:
     )
 
 
-def worded_verdict(answer: Answer, verdict: Verdict, where: str, reason: str, run: str = "RUN") -> Verdict:
+def worded_verdict(answer: Answer, verdict: Verdict, where: str, background: Background) -> Verdict:
     """Return one verdict of an answer with its sentence; ``where`` names its contexts."""
-    return _Writer(answer, reason, run).worded(verdict, where)
+    return _Writer(answer, background).worded(verdict, where)
 
 
 def coverage(answer: Answer) -> str:
@@ -69,29 +78,49 @@ def _size(value: float, gain: Gain) -> str:
     return f"x{number(value, digits)}"
 
 
-def cells(verdict: Verdict, candidate: Candidate, metric: str) -> dict[str, str]:
+def value_title(answer: Answer) -> str:
+    """Return ``seconds (min)``: what settings are judged by, and which way is better."""
+    metric = answer.metric or "reward"
+    return with_goal(metric, {metric: answer.goal})
+
+
+def value_of(answer: Answer, candidate: Candidate) -> Interval | None:
+    """Return the value that a setting is judged by; None over several contexts."""
+    return candidate.values.get(answer.metric or "", candidate.reward)
+
+
+def context_sentences(answer: Answer) -> list[str]:
+    """Return the sentences of the contexts whose settings differ from those over all."""
+    common = answer.overall.chosen
+    return [
+        verdict.sentence
+        for verdict in answer.per_context
+        if common is None or verdict.chosen is None or verdict.chosen.action != common.action
+    ]
+
+
+def cells(answer: Answer, verdict: Verdict, candidate: Candidate) -> dict[str, str]:
     """Return the cells of a setting's row in the table of an answer."""
     if candidate.is_baseline:
-        certainty = "your settings"
+        certainty = "keep" if verdict.keeps_baseline else ""
     elif verdict.confirmed:
         certainty = candidate.certainty or ""
     else:
         certainty = NONE_SURE
-    value = candidate.values.get(metric, candidate.reward)
     return {
         "gain": gain_text(candidate.gain),
         "certainty": certainty,
-        metric or "reward": interval_text(value),
+        value_title(answer): interval_text(value_of(answer, candidate)),
         "samples": number(candidate.samples),
         "failed": number(candidate.failed) if candidate.failed else "",
     }
 
 
 class _Writer:
-    def __init__(self, answer: Answer, reason: str, run: str) -> None:
+    def __init__(self, answer: Answer, background: Background) -> None:
         confirmed = any(verdict.confirmed for verdict in (answer.overall, *answer.per_context))
-        self._reason = "too few trials for it" if confirmed else reason
-        self._answer, self._run = answer, run
+        self._unsure = f"not confirmed: {'too few trials for it' if confirmed else background.unconfirmed}"
+        self._answer, self._background = answer, background
         self._metric = answer.metric or "reward"
         self._has_baseline = answer.baseline is not None
 
@@ -100,6 +129,8 @@ class _Writer:
         sentence = self._sentence(verdict)
         if where:
             sentence = f"{where}, {sentence}"
+        if self._background.unfinished and verdict.chosen is not None:
+            sentence = f"{self._background.unfinished} not finished, so far: {sentence}"
         return replace(verdict, sentence=f"{sentence[:1].upper()}{sentence[1:]}.", notes=tuple(self._notes(verdict)))
 
     def _sentence(self, verdict: Verdict) -> str:
@@ -115,7 +146,8 @@ class _Writer:
         if not verdict.keeps_baseline:
             return f"use {_change(best)}: {self._gain(verdict, best.gain)}"
         if not _is_better(best.gain):
-            return f"keep your settings: they look best; the runner-up, {_change(best)}, was {self._gain(verdict, best.gain)}"
+            runner_up = f"the runner-up, {_change(best)}, was {self._gain(verdict, best.gain)}"
+            return f"keep your settings: they look best; {runner_up}"
         looks = f"{_change(best)} looks best, {self._gain(verdict, best.gain)}"
         return f"unclear, so keep your settings for now: {looks}{self._advice(verdict)}"
 
@@ -133,17 +165,14 @@ class _Writer:
         rests = f"{certainty}{backing}{ends}, {counted(verdict.rounds, 'round')}"
         return f"{self._metric} {_size(gain.mean, gain)}{better} ({rests})"
 
-    @property
-    def _unsure(self) -> str:
-        return f"not confirmed: {self._reason}"
-
     def _advice(self, verdict: Verdict) -> str:
         if not verdict.confirmed:
             return ""
         if verdict.settles_at is None:
             return "; ten times as many trials would not settle it"
         budget = verdict.settles_at
-        return f"; {budget:,} trials in all would probably settle it: tunegym resume {self._run} --agent-steps {budget}"
+        command = f"tunegym resume {self._background.run} --agent-steps {budget}"
+        return f"; {budget:,} trials in all would probably settle it: {command}"
 
     def _beside_runner_up(self, verdict: Verdict) -> str:
         """Say how sure the best setting is where there is no baseline."""
@@ -160,7 +189,7 @@ class _Writer:
         return "exceed the limits" if baseline is not None and baseline.violation else "failed"
 
     def _value(self, candidate: Candidate) -> str:
-        interval = candidate.values.get(self._metric, candidate.reward)
+        interval = value_of(self._answer, candidate)
         if interval is None:
             return "its values differ by context"
         ends = ""
