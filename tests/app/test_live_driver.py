@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.app.conftest import Start, left_of
 from tests.conftest import Cli
-from tests.soundness import assert_sound, read_rows
+from tests.soundness import assert_sound, read_rows, records
 
 import tunegym as package
 from tunegym.tuning.stores import reader
@@ -39,7 +39,7 @@ def _sessions(live: Any) -> list[list[dict[str, Any]]]:
     """The records of each session."""
     found: list[list[dict[str, Any]]] = []
     for journal in live.output.glob(f"live/*/e/{reader.JOURNAL}"):
-        for record in reader.records(journal):
+        for record in records(journal):
             if record["record"] == "session":
                 found.append([])
             if found:

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.soundness import assert_sound
+from tests.soundness import assert_sound, records
 
 import tunegym
 from tunegym.tuning.stores import reader
@@ -61,7 +61,7 @@ def _serves(pid: int) -> bool:
 
 def _stepping(live: Any) -> bool:
     journals = live.output.glob(f"live/*/e/{reader.JOURNAL}")
-    return any(record["record"] == "reserve" for journal in journals for record in reader.records(journal))
+    return any(record["record"] == "reserve" for journal in journals for record in records(journal))
 
 
 @pytest.fixture(params=["process", "tcp"])

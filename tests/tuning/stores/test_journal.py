@@ -134,7 +134,7 @@ def test_newer_version_is_refused(journal: Journals, tmp_path: Path) -> None:
         ("knobs", {"x": {"values": [1, 2, 3.0]}}),
         ("knobs", {"x": {"values": [True, 2, 3]}}),
         ("env_params", {"load": {"values": [1, 2]}}),
-        ("judged", {"metric": "score"}),
+        ("judged", {"metric": "score", "goal": "min"}),
         ("metrics", ["score", "more"]),
         ("repeats", 2),
     ],

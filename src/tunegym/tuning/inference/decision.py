@@ -18,7 +18,7 @@ from scipy.stats import t as student
 from tunegym.tuning.inference.confirmation import Rounds
 from tunegym.tuning.inference.coordinates import Floats, changes_from
 from tunegym.tuning.inference.observations import Observations, Spread
-from tunegym.tuning.inference.surrogate import INFLATION, Surrogate
+from tunegym.tuning.inference.surrogate import INFLATION, Surrogate, difference_variance
 
 CONFIDENCE = 0.95
 WEIGHT = 8.0
@@ -159,7 +159,7 @@ class Jury:
         actions = self._observations.actions
         points = self._surrogate.points([actions[reference], actions[setting]])
         mean, covariance = self._surrogate.beliefs(points, context)
-        variance = INFLATION * (covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]) + 1e-12
+        variance = INFLATION * difference_variance(covariance, 0, 1) + 1e-12
         own = 1.0 / max(fresh.variance, 1e-18)
         precision = own + 1.0 / variance
         expected = (fresh.mean * own + (mean[0] - mean[1]) / variance) / precision

@@ -200,6 +200,11 @@ class Surrogate:
         return samples.mean(axis=0) + typical, np.cov(samples.T).reshape(len(points), -1)
 
 
+def difference_variance(covariance: Floats, first: int, second: int) -> float:
+    """Return the variance of the difference between two normal variables."""
+    return float(covariance[first, first] + covariance[second, second] - 2.0 * covariance[first, second])
+
+
 def _limit_cost(scale: CostScale, limit: float) -> float:
     if scale.is_ratio and limit <= 0:
         return -np.inf if scale.sign > 0 else np.inf
