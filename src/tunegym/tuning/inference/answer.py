@@ -184,6 +184,11 @@ class Analysis:
             deterministic=self._observations.repeats().is_exact,
         )
 
+    def front(self) -> list[Candidate]:
+        """Return the Pareto set of several objectives."""
+        every = range(len(self.question.contexts))
+        return [self._evidence(setting, every, None, None) for setting in pareto(self._observations)]
+
     def verdict(self, contexts: Sequence[int]) -> Verdict:
         """Return the answer in one represented context, or over several."""
         if self.surrogate is None:
