@@ -200,7 +200,9 @@ class Jury:
         comparisons = [comparison for comparison in compared if comparison is not None]
         if not comparisons:
             return None
-        certainties: dict[int, Certainty] = {comparison.setting: self._certainty(comparison, overall) for comparison in comparisons}
+        certainties: dict[int, Certainty] = {
+            comparison.setting: self._certainty(comparison, overall) for comparison in comparisons
+        }
         best = max(comparisons, key=lambda comparison: comparison.expected)
         certainty = certainties[best.setting]
         if certainty == "unclear":
