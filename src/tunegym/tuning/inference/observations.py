@@ -219,9 +219,9 @@ class Observations:
             groups.setdefault((row.setting, row.context), []).append(float(cost))
         return Cells.of(groups)
 
-    def repeats(self) -> Spread:
-        """Return the spread of the search's repeats around their means."""
-        cells = self.cells([row for row in self.measured() if row.trial.phase != CONFIRM])
+    def repeats(self, *, rounds: bool = False) -> Spread:
+        """Return the spread of the search's repeats around their means, or also that of the rounds."""
+        cells = self.cells([row for row in self.measured() if rounds or row.trial.phase != CONFIRM])
         return Spread(float(cells.squares.sum()), float((cells.count - 1).sum()))
 
     def violation(self, row: Row) -> float:
