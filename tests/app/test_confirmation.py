@@ -232,7 +232,7 @@ def test_a_longer_search_keeps_its_rounds_and_answers_no_worse(run: Run, seed: i
             assert reached <= certain.get(load, 20) * 1.1
             certain[load] = reached
             shared = [(trial.action["x"], trial.context["load"]) for trial in trials if trial.phase == "confirm"]
-            assert answer.rounds == shared.count((answer.action["x"], load)), "every round of an arm counts"
+            assert answer.verdict.rounds == shared.count((answer.action["x"], load)), "every round of an arm counts"
 
 
 def test_an_extended_grid_leaves_no_point_out(run: Run) -> None:
