@@ -328,10 +328,14 @@ class TrialResults(Results):
             return Table(f"{name}: measured", ("metric", "value"), rows, ("metric",))
         if not self._front or self.answer.per_context:
             return answer_table(f"{name}: best settings", self.answer)
-        title = f"{name}: Pareto set of {counted(len(self._front), 'setting')}"
-        if len(self._front) > MOST_ROWS:
-            title += f"; {counted(len(self._front) - MOST_ROWS, 'more')} in {BEST}"
-        return front_table(title, self._front[:MOST_ROWS], self.objectives)
+        overall = self.answer.overall
+        rows = [(candidate, overall.confirmed) for candidate in overall.candidates]
+        known = {exact_key(candidate.action) for candidate in overall.candidates}
+        rows += [pair for pair in self._front if exact_key(pair[0].action) not in known]
+        title = f"{name}: best settings and the Pareto set of {counted(len(self._front), 'setting')}"
+        if len(rows) > MOST_ROWS:
+            title += f"; {counted(len(rows) - MOST_ROWS, 'more')} in {BEST}"
+        return front_table(title, rows[:MOST_ROWS], self.objectives)
 
     # the policy ---------------------------------------------------------------------------------------
 
