@@ -144,7 +144,8 @@ class _Writer:
         if best.gain is None:
             return f"use {_change(best)}: your settings {self._broken(verdict)}, so there is no gain on them"
         if not verdict.keeps_baseline:
-            return f"use {_change(best)}: {self._gain(verdict, best.gain)}"
+            advice = self._advice(verdict) if verdict.settles_at else ""
+            return f"use {_change(best)}: {self._gain(verdict, best.gain)}{advice}"
         if not _is_better(best.gain):
             runner_up = f"the runner-up, {_change(best)}, was {self._gain(verdict, best.gain)}"
             return f"keep your settings: they look best; {runner_up}"

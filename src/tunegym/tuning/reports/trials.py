@@ -131,8 +131,9 @@ class TrialResults(Results):
     def _front(self) -> list[tuple[Candidate, bool]]:
         """The Pareto set, and whether each was confirmed: finalists first, then by reward."""
         overall = self.answer.overall
-        finalists = {exact_key(candidate.action) for candidate in overall.candidates if overall.confirmed}
-        front = [(candidate, exact_key(candidate.action) in finalists) for candidate in self.pareto]
+        finalists = {exact_key(candidate.action): candidate for candidate in overall.candidates if overall.confirmed}
+        keyed = [(exact_key(candidate.action), candidate) for candidate in self.pareto]
+        front = [(finalists.get(key, candidate), key in finalists) for key, candidate in keyed]
         return sorted(front, key=lambda pair: (not pair[1], -(pair[0].reward.mean if pair[0].reward else 0.0)))
 
     @cached_property
@@ -321,16 +322,20 @@ class TrialResults(Results):
         return self._table(name), lines, "trajectory.csv"
 
     def _table(self, name: str) -> Table | None:
-        """The answer over all and in each context, the Pareto set, or a plain job's metrics; None without any."""
+        """The answer over all and in each context; in one context the Pareto set; or a plain job's metrics."""
         if self._job is not None:
             rows = tuple((escaped(metric), number(value.mean)) for metric, value in self._job.values.items())
             return Table(f"{name}: measured", ("metric", "value"), rows, ("metric",))
-        if not self._front:
+        if not self._front or self.answer.per_context:
             return answer_table(f"{name}: best settings", self.answer)
-        title = f"{name}: Pareto set of {counted(len(self._front), 'setting')}"
-        if len(self._front) > MOST_ROWS:
-            title += f"; {counted(len(self._front) - MOST_ROWS, 'more')} in {BEST}"
-        return front_table(title, self._front[:MOST_ROWS], self.objectives)
+        overall = self.answer.overall
+        rows = [(candidate, overall.confirmed) for candidate in overall.candidates]
+        known = {exact_key(candidate.action) for candidate in overall.candidates}
+        rows += [pair for pair in self._front if exact_key(pair[0].action) not in known]
+        title = f"{name}: best settings and the Pareto set of {counted(len(self._front), 'setting')}"
+        if len(rows) > MOST_ROWS:
+            title += f"; {counted(len(rows) - MOST_ROWS, 'more')} in {BEST}"
+        return front_table(title, rows[:MOST_ROWS], self.objectives)
 
     # the policy ---------------------------------------------------------------------------------------
 

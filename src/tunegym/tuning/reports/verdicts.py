@@ -8,7 +8,16 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tunegym.tuning.inference.answer import Answer, Candidate, Interval, Verdict
-from tunegym.tuning.inference.wording import cells, drift_notes, gain_text, interval_text, place, value_of, value_title
+from tunegym.tuning.inference.wording import (
+    NONE_SURE,
+    cells,
+    drift_notes,
+    gain_text,
+    interval_text,
+    place,
+    value_of,
+    value_title,
+)
 from tunegym.tuning.model.scenario import Objective
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.summary import Table, table_of
@@ -100,9 +109,9 @@ def _answer_rows(answer: Answer, verdict: Verdict) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     for candidate in verdict.candidates:
         texts = cells(answer, verdict, candidate)
+        texts["gain"] = _narrow(texts["gain"])
         del texts["samples"]
         if (candidate is verdict.best or candidate.is_baseline) and any(texts.values()):
-            texts["gain"] = texts["gain"].replace(" (", "\n").rstrip(")")
             rows.append({"context": "" if rows else where, "settings": _label(candidate), **texts})
     return rows
 
@@ -111,10 +120,10 @@ def front_table(title: str, front: Sequence[tuple[Candidate, bool]], aims: Seque
     """Return the Pareto set, each setting with its values of all aims."""
     rows = []
     for candidate, confirmed in front:
-        row = {"settings": _label(candidate)}
+        row = {"settings": _label(candidate), "gain": _narrow(gain_text(candidate.gain))}
         for aim in aims:
             row[with_goal(aim.metric, {aim.metric: aim.goal})] = interval_text(candidate.values.get(aim.metric))
-        rows.append(row | {"certainty": "confirmed" if confirmed else "not confirmed"})
+        rows.append(row | {"certainty": (candidate.certainty or "") if confirmed else NONE_SURE})
     return _table(title, rows)
 
 
@@ -122,6 +131,11 @@ def _table(title: str, rows: Sequence[Mapping[str, str]]) -> Table:
     """Return a table without empty columns."""
     empty = {name for name in rows[0] if not any(row[name] for row in rows)}
     return table_of(title, [{name: row[name] for name in row if name not in empty} for row in rows], LEFT)
+
+
+def _narrow(gain: str) -> str:
+    """Return a gain above its interval."""
+    return gain.replace(" (", "\n").rstrip(")")
 
 
 def _label(candidate: Candidate) -> str:
