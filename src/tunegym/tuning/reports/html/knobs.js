@@ -75,9 +75,9 @@ function importanceSection({ importance }) {
   const about = "How much of the spread of costs within contexts each knob explains by the model, with its 95 % interval; a pair, what its values do beyond those of each. The rest is what more knobs do together.";
   const rows = [...knobs, ...pairs].map(({ names, share, low, high }) =>
     el("li", {}, el("span", {}, names.map(visible).join(" and ")), bar(share), el("b", {}, `${percent(share)} (${percent(low)} to ${percent(high)})`)));
-  const failing = failures.map(({ name, value, failed, trials, kinds }) => {
-    const said = Object.entries(kinds).map(([kind, times]) => `${count(times)} ${kind.replace("_", " ")}`).join(", ");
-    return el("li", {}, visible(`${name} = ${value}: ${failed === trials ? `all ${plural(trials, "trial")}` : `${count(failed)} of ${plural(trials, "trial")}`} failed (${said})`));
+  const failing = failures.map(({ name, value, trials, kinds }) => {
+    const shares = Object.entries(kinds).map(([kind, times]) => `${times === trials ? "all" : `${count(times)} of`} ${count(trials)} ${kind.replace("_", " ")}`);
+    return el("li", {}, visible(`${name} = ${value}: ${shares.join(", ")}`));
   });
   return section("importance", "Importance", about,
     rows.length ? el("ul", { class: "bars" }, ...rows) : empty(`No estimate: ${plural(measured, "measured trial")} can't tell.`),
