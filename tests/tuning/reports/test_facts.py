@@ -11,8 +11,8 @@ import pytest
 from tests.tuning.reports.conftest import trial
 
 from tunegym.tuning.agents import policies
-from tunegym.tuning.answers.recommendation import PolicyChoice as Choice
-from tunegym.tuning.answers.recommendation import PolicyTable
+from tunegym.tuning.inference.recommendation import PolicyChoice as Choice
+from tunegym.tuning.inference.recommendation import PolicyTable
 from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, TimedOut, Trial
 from tunegym.tuning.model.values import Scalar
 from tunegym.tuning.reports import trials as trial_results
