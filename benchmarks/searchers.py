@@ -86,7 +86,7 @@ class Bayes:
         self.trials: list[Trial] = []
         self._space, self._seed = family.space, seed
         self._search = Search(self.question, budget, seed, allow, self._draw)
-        self._fits: dict[int, Theta] = {}
+        self._fits: dict[int, Theta | None] = {}
         self._phases: dict[int, str] = {}
 
     def ask(self, number: int, context: Context) -> Action:
@@ -123,7 +123,7 @@ class Bayes:
         del context
         return self._space.draw(self._seed, "bayes", number)
 
-    def _fit(self, size: int) -> Theta:
+    def _fit(self, size: int) -> Theta | None:
         if size not in self._fits:
             self._fits[size] = self._search.fit(size)
         return self._fits[size]

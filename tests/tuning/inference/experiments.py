@@ -52,7 +52,7 @@ class Simulation:
     objectives: tuple[Objective, ...] = ()
     over_contexts: OverContexts = "mean"
     metrics: Callable[[float], dict[str, float]] = lambda value: {"seconds": value}
-    judged: Judged = Judged("seconds", "min")
+    judged: Judged = field(default_factory=lambda: Judged("seconds", "min"))
     allowed: Callable[[Action, Context], bool] = lambda action, context: True
     trials: list[Trial] = field(default_factory=list)
 

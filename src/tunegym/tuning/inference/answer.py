@@ -64,7 +64,7 @@ class Candidate:
     """
 
     action: Action
-    changes: Mapping[str, object]
+    changes: Action
     is_baseline: bool
     gain: Gain | None
     certainty: Certainty | None
@@ -322,7 +322,7 @@ class Analysis:
             values[judged] = Interval(self._scale.value(estimate.mean), low, high)
         return values
 
-    def _changes(self, action: Action) -> dict[str, object]:
+    def _changes(self, action: Action) -> Action:
         baseline = self.question.baseline
         if baseline is None:
             return dict(action)
@@ -371,4 +371,4 @@ def _mean_costs(observations: Observations, settings: Sequence[int], scale: Cost
     cells = observations.cells(observations.measured(), scale)
     typical = Standard.of(cells, len(observations.question.contexts)).typical
     above = cells.mean - typical[cells.context]
-    return np.array([np.mean(above[cells.setting == setting]) for setting in settings])
+    return np.array([above[cells.setting == setting].mean() for setting in settings], dtype=float)

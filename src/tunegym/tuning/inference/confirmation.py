@@ -329,13 +329,8 @@ class Confirmation:
     def _reason(self, rounds: Rounds, cells: Sequence[tuple[int, int]], used: int) -> str:
         """Return why there is no further round."""
         fewest = min(rounds.count(*cell) for cell in cells)
-        if fewest and self._is_exact():
+        if fewest and self._observations.repeats(rounds=True).is_exact:
             return "the metric is deterministic"
         if fewest >= MOST_ROUNDS:
             return f"{MOST_ROUNDS} rounds were measured"
         return "its share of the trials is used up" if used + len(cells) > self._allowance else ""
-
-    def _is_exact(self) -> bool:
-        cells = self._observations.cells(self._observations.measured())
-        degrees = float((cells.count - 1).sum())
-        return degrees > 0 and float(cells.squares.sum()) <= degrees * 1e-18

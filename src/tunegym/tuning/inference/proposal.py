@@ -257,9 +257,7 @@ class _Tried:
 class _Candidates:
     """Candidates for a trial in one context, compared by what measuring them is worth."""
 
-    def __init__(
-        self, surrogate: Surrogate, context: int, pending: Pending, allowed: Allowed, *, exact: bool
-    ) -> None:
+    def __init__(self, surrogate: Surrogate, context: int, pending: Pending, allowed: Allowed, *, exact: bool) -> None:
         self._surrogate, self._context, self._allowed = surrogate, context, allowed
         self._posterior = surrogate.with_pending(pending)
         self._observations = surrogate.observations

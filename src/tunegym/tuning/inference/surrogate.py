@@ -223,10 +223,7 @@ def _working_samples(observations: Observations) -> Samples | None:
     rows: list[Row] = observations.rows
     if all(row.worked for row in rows):
         return None
-    groups: dict[tuple[int, int], list[float]] = {}
-    for row in rows:
-        groups.setdefault((row.setting, row.context), []).append(1.0 if row.worked else -1.0)
-    cells = Cells.of(groups)
+    cells = Cells.of(rows, np.array([1.0 if row.worked else -1.0 for row in rows]))
     points = observations.question.coordinates.points(observations.actions)
     flat = np.ones(len(cells))
     return Samples(points[cells.setting], cells.context, cells.mean, flat, 0.0 * flat)

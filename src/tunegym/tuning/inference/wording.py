@@ -119,7 +119,7 @@ def cells(answer: Answer, verdict: Verdict, candidate: Candidate) -> dict[str, s
 class _Writer:
     def __init__(self, answer: Answer, background: Background) -> None:
         confirmed = any(verdict.confirmed for verdict in (answer.overall, *answer.per_context))
-        self._reason = "too few trials for it" if confirmed else background.unconfirmed
+        self._unsure = f"not confirmed: {'too few trials for it' if confirmed else background.unconfirmed}"
         self._answer, self._background = answer, background
         self._metric = answer.metric or "reward"
         self._has_baseline = answer.baseline is not None
@@ -144,7 +144,8 @@ class _Writer:
         if best.gain is None:
             return f"use {_change(best)}: your settings {self._broken(verdict)}, so there is no gain on them"
         if not verdict.keeps_baseline:
-            return f"use {_change(best)}: {self._gain(verdict, best.gain)}"
+            advice = self._advice(verdict) if verdict.settles_at else ""
+            return f"use {_change(best)}: {self._gain(verdict, best.gain)}{advice}"
         if not _is_better(best.gain):
             runner_up = f"the runner-up, {_change(best)}, was {self._gain(verdict, best.gain)}"
             return f"keep your settings: they look best; {runner_up}"
@@ -164,10 +165,6 @@ class _Writer:
         ends = f"95 % CI {_size(gain.low, gain)} to {_size(gain.high, gain)}"
         rests = f"{certainty}{backing}{ends}, {counted(verdict.rounds, 'round')}"
         return f"{self._metric} {_size(gain.mean, gain)}{better} ({rests})"
-
-    @property
-    def _unsure(self) -> str:
-        return f"not confirmed: {self._reason}"
 
     def _advice(self, verdict: Verdict) -> str:
         if not verdict.confirmed:
