@@ -170,7 +170,7 @@ def test_the_whole_of_gymnasiums_checker(document: dict[str, Any]) -> None:
     runs = sorted((RESULTS / "face").iterdir())
     assert len(runs) == 2
     journals = [assert_sound(run)["e"].journal for run in runs]
-    assert journals[0].head["run"] != journals[1].head["run"]
+    assert journals[0].head.run != journals[1].head.run
 
 
 def test_an_environment_writes_the_journal_of_a_run(document: dict[str, Any]) -> None:
