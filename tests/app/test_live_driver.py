@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.app.conftest import Start, left_of
 from tests.conftest import Cli
-from tests.soundness import assert_sound, read_rows, records
+from tests.soundness import assert_sound, read_rows
 
 import tunegym as package
 from tunegym.tuning.stores import reader

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.soundness import assert_sound, records
+from tests.soundness import assert_sound
 
 import tunegym
 from tunegym.tuning.stores import reader

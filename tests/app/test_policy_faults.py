@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.app.conftest import Start, Write, closed, document, run_until
-from tests.soundness import assert_sound, records
+from tests.soundness import assert_sound
 
 import tunegym as library
 from tunegym.core.files import dump_toml
