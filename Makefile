@@ -4,9 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(VENV)/.core
 DEV    := $(VENV)/.dev
+SYSTEMS := .venv-systems
 JOBS   ?= auto
 
-.PHONY: help demo test test-slow lint format weight bench chaos clean
+.PHONY: help demo test test-slow test-systems lint format weight bench chaos clean
 .DEFAULT_GOAL := help
 
 help:            ## show this help
@@ -41,10 +42,20 @@ slurm:
 	@{ command -v slurmctld && command -v slurmd && command -v sbatch; } > /dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null || { echo "setting up: Slurm"; apt-get update -q > /dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qy $(SLURM) > /dev/null; } || echo "Slurm can't be installed: tests of its runner are skipped"
 
 test: $(DEV) slurm ## the tests: under ten minutes on two cores
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow and not chaos' $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow and not chaos and not systems' $(ARGS)
 
 test-slow: $(DEV) browser slurm ## the rest: killed processes, servers, browsers, learning agents
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'slow and not chaos' $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'slow and not chaos and not systems' $(ARGS)
+
+# Systems whose packages are too large for everybody: an environment of 2 GB for aiconfigurator and what searches it.
+$(SYSTEMS)/.ready: pyproject.toml constraints.txt
+	@echo "setting up: the packages of the systems"
+	@$(PYTHON) -m venv $(SYSTEMS)
+	@$(SYSTEMS)/bin/python -m pip install -q -c constraints.txt -e '.[systems]'
+	@touch $@
+
+test-systems: $(SYSTEMS)/.ready ## searches of real systems with a known optimum, in an environment of their own
+	@$(SYSTEMS)/bin/python -m pytest -m systems $(ARGS)
 
 lint: $(DEV)     ## ruff, pyright and the direction of imports
 	@$(BIN)/ruff check .
@@ -62,9 +73,9 @@ format: $(DEV)   ## let ruff format the code
 bench: $(DEV) slurm ## us and the peer side by side: CPU time, what searches find, what pruners save, who learns, live systems, data planes, runners
 	@$(BIN)/python -m benchmarks.trial_overhead
 	@$(BIN)/python -m benchmarks.env_overhead
-	@$(BIN)/python -m benchmarks.search
 	@$(BIN)/python -m benchmarks.answers
 	@$(BIN)/python -m benchmarks.contexts
+	@$(BIN)/python -m benchmarks.proposals
 	@$(BIN)/python -m benchmarks.pruning
 	@$(BIN)/python -m benchmarks.flip
 	@$(BIN)/python -m benchmarks.live_overhead
@@ -78,4 +89,4 @@ chaos: $(DEV)    ## long fault storms
 	@$(BIN)/python -m pytest -m chaos -n 1
 
 clean:           ## remove everything that can be made again
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(SYSTEMS) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,1 +1,1 @@
-"""Whether answers under noise can be acted on, beside Optuna's own best."""
+"""Whether answers hold: search, confirmation and decision inside one budget, beside the truth."""

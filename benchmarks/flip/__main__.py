@@ -23,7 +23,7 @@ MOST_SINGLE = 0.7
 WIDTHS = (36, 7, 12, 8, 8, 10, 10)
 
 RUNS: dict[str, tuple[Callable[[int], Learned], bool]] = {
-    "contextual_bandit": (learners.by_agent("contextual_bandit", TRIALS), True),
+    "bayes, 300 trials": (learners.by_answer("bayes", 300), True),
     "ppo": (learners.by_agent("ppo", TRIALS), True),
     "ppo, episodes of 10": (learners.by_agent("ppo", TRIALS, episode_steps=10), True),
     "dqn": (learners.by_agent("dqn", TRIALS), True),
@@ -31,10 +31,9 @@ RUNS: dict[str, tuple[Callable[[int], Learned], bool]] = {
     "rllib_ppo": (learners.by_agent("rllib_ppo", TRIALS), False),
     "rllib_dqn": (learners.by_agent("rllib_dqn", TRIALS), False),
     "a2c": (learners.by_agent("a2c", TRIALS), False),
-    "contextual_bandit, 300 trials": (learners.by_agent("contextual_bandit", 300), False),
     "ppo, 300 trials": (learners.by_agent("ppo", 300), False),
     "dqn, 300 trials": (learners.by_agent("dqn", 300), False),
-    "best measured of random_search": (learners.by_measuring(TRIALS), False),
+    "answer of random_search": (learners.by_answer("random_search", TRIALS), False),
     "Stable-Baselines3's PPO as it comes": (learners.by_library(TRIALS), False),
 }
 """By name: a run by its seed, and whether it is bounded."""

@@ -69,12 +69,12 @@ def by_agent(agent: str, steps: int, episode_steps: int = 1, **config: Any) -> C
     return learned
 
 
-def by_measuring(steps: int) -> Callable[[int], Learned]:
-    """Random search, and then what was measured best in each context."""
+def by_answer(agent: str, steps: int) -> Callable[[int], Learned]:
+    """A search, and then what its answer recommends in each context."""
 
     def learned(seed: int) -> Learned:
         task.seed(seed)
-        described = scenario("random_search", seed, steps)
+        described = scenario(agent, seed, steps)
         results = Path(described["scenario_dir"]) / "results"
         tunegym.run(described, output=results)
         return Learned(task.score(lambda context: tunegym.recommend(results, context).action), _last(results))

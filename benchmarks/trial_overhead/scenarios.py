@@ -28,7 +28,7 @@ def measure(algorithm, size, rate):
 
 
 class Stamps(Watch):
-    """Stamps CPU time when a trial opens, wall time at the first open and the last close.
+    """Stamps CPU time when a trial opens and when the last one closes, wall time at the first open and the last close.
 
     From one open to the next is one whole trial: what is left of it after its close (settling the cache)
     belongs to it, and the choice of the next action costs the same whatever that one turns out to be.
@@ -39,6 +39,7 @@ class Stamps(Watch):
         self.cached = bytearray()
         self.first_open = 0.0
         self.last_close = 0.0
+        self.closed = 0.0
 
     def trial_opened(self, trial: OpenTrial) -> None:
         """One number, no more."""
@@ -50,6 +51,7 @@ class Stamps(Watch):
         """Hit or miss."""
         self.cached.append(trial.cached_from is not None)
         self.last_close = time.monotonic()
+        self.closed = time.process_time()
 
     def costs(self) -> Iterator[tuple[float, bool]]:
         """CPU seconds and hit or miss of every trial but the last, in their order (at one slot)."""
@@ -59,10 +61,17 @@ class Stamps(Watch):
 
 @dataclass(frozen=True)
 class Ran:
-    """A finished run: its whole CPU time, from reading the file to the last report, and its stamps."""
+    """A finished run: its whole CPU time, from reading the file to the last report, and its stamps.
+
+    Attributes:
+        start_s: CPU time of this process until the first trial opens.
+        answer_s: the same from the last trial's close on: the answer and the reports.
+    """
 
     cpu_s: float
     stamps: Stamps
+    start_s: float
+    answer_s: float
 
 
 @contextmanager
@@ -89,9 +98,9 @@ def run(text: str, callable_source: str = "", in_memory: bool = False) -> Ran:
     (place / "scenario.toml").write_text(text, encoding="utf-8")
     run_it = tunegym.run  # the import happens here
     stamps = Stamps()
-    before = cpu_s()
+    before, began = cpu_s(), time.process_time()
     code = run_it(place / "scenario.toml", output=place / "results", watch=stamps)
-    spent = cpu_s() - before
+    spent, ended = cpu_s() - before, time.process_time()
     if code != 0:
         raise RuntimeError(f"the run ended with {code}")
-    return Ran(spent, stamps)
+    return Ran(spent, stamps, start_s=stamps.opened[0] - began, answer_s=ended - stamps.closed)

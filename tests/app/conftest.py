@@ -92,7 +92,7 @@ def left_of(folder: Path) -> list[int]:
     """The living processes of the experiment in a folder."""
     head = reader.head_of(folder / reader.JOURNAL)
     assert head is not None
-    return marked(head["run"])
+    return marked(head.run)
 
 
 SYSTEMS = '''

@@ -110,6 +110,8 @@ def test_many_knobs_are_all_shown(write: Write, write_scenario: Write, cli: Cli)
 
 ENDINGS = """
 import os, time
+def allow(x):
+    return x != 2
 def value(x, load):
     if x == 3:
         raise RuntimeError("three")
@@ -124,7 +126,7 @@ def value(x, load):
 @pytest.mark.slow
 def test_all_outcomes_in_one_experiment(tunegym: Cli, write: Write, write_scenario: Write) -> None:
     write("endings.py", ENDINGS)
-    limits = {"timeout_s": 0.3, "constraints": ["x != 2"], "isolate": True, "agent_reward_function": "negative"}
+    limits = {"timeout_s": 0.3, "constraints": ["endings:allow"], "isolate": True, "agent_reward_function": "negative"}
     args = {"callable": "endings:value", "x": [1, 2, 3, 4, 5], "load": [10, 20, 30]}
     keys = {"agent": "random_search", "agent_steps": 40, "env_params": {"load": {"weights": [0.7, 0.2, 0.1]}}}
     done = tunegym("run", write_scenario(seed=1, slots=3, args=args, **limits, **keys), code=0)

@@ -121,7 +121,7 @@ def test_resume_at_another_width(scenario: Path, tunegym: Cli) -> None:
         (number, context, action) for number, context, action, *_ in calm
     ]
     sessions = reader.scan(run / "shell" / reader.JOURNAL).sessions
-    assert [session["slots"] for session in sessions] == [1, 3]
+    assert [session.slots for session in sessions] == [1, 3]
 
 
 def test_another_goal_is_refused(write_scenario: Write, tunegym: Cli) -> None:

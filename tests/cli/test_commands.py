@@ -26,7 +26,7 @@ DRAWN_KEYS = {"agent": "random_search", "agent_steps": 4, "constraints": ["x < 3
 
 @pytest.fixture
 def drawn(scenario: Scenario) -> Path:
-    """Trials under a drawn load, some of them infeasible."""
+    """Trials under a drawn load, with a constraint."""
     return scenario(args=DRAWN, env_params={"load": {"weights": [0.25, 0.75]}}, **DRAWN_KEYS)
 
 
@@ -68,7 +68,10 @@ def test_dry_run_shows_what_would_run(drawn: Path, cli: Cli) -> None:
     assert "  load = [0.1, 0.2] with weights [0.25, 0.75], drawn per trial" in lines
     assert sum(line.startswith("  trial ") for line in lines) == 4
     assert any("'two words' {literal} 0." in line for line in lines)
-    assert "    infeasible: " in done.stdout
+    assert "infeasible" not in done.stdout
+    changes = ["--set", "experiments.e.agent=grid_search", "--set", "experiments.e.agent_steps=6"]
+    grid = cli("dry-run", drawn, "--count", 6, *changes, code=0)
+    assert '    infeasible: constraint "x < 3" (x = 3)' in grid.stdout
     assert not Path("results").exists()
 
 

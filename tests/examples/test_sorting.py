@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tunegym
-from tunegym.tuning.model.values import exact_key
 
 SCENARIO = Path(__file__).resolve().parents[2] / "examples" / "sorting" / "sorting.toml"
 
@@ -17,18 +16,16 @@ pytestmark = pytest.mark.slow
 
 
 def test_three_runs_agree(tmp_path: Path) -> None:
-    """They choose the same or say that it is a tie, and their intervals overlap: over all and in each context."""
+    """By bytes is surely better in every run, and the gains that are found overlap: over all and in each context."""
     answers: list[Any] = []
     for seed in (3, 4, 5):
         folder = tmp_path / str(seed)
         assert tunegym.run(SCENARIO, output=folder, overrides=[f"seed={seed}"]) == 0
         answers.append(tunegym.load(folder).experiments["sort"].answer)
     for verdicts in zip(*([answer.overall, *answer.per_context] for answer in answers), strict=True):
-        assert len({exact_key(one.context or {}) for one in verdicts}) == 1
-        same = len({exact_key(one.chosen.action) for one in verdicts}) == 1
-        assert same or any(one.ties for one in verdicts), [one.sentence for one in verdicts]
-        for one in verdicts:
-            assert one.confirmed, one.sentence
-            assert one.chosen.gain.is_sure, "by bytes, in memory, it takes about half of the time"
-        for one, other in pairwise(sorted(verdicts, key=lambda one: one.chosen.gain.percent.low)):
-            assert one.chosen.gain.percent.high >= other.chosen.gain.percent.low, (one.sentence, other.sentence)
+        for verdict in verdicts:
+            assert verdict.certainty == "sure", verdict.sentence
+            assert verdict.chosen.action["locale"] == "C", verdict.sentence
+        for first, second in combinations(verdicts, 2):
+            assert first.chosen.gain.high >= second.chosen.gain.low, (first.sentence, second.sentence)
+            assert second.chosen.gain.high >= first.chosen.gain.low, (first.sentence, second.sentence)

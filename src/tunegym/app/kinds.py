@@ -36,7 +36,7 @@ from tunegym.tuning.inference.recommendation import PolicyTable
 from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.scenario import Experiment, Scenario
 from tunegym.tuning.model.summary import Plan, Progress
-from tunegym.tuning.model.trial import BASELINE, SEARCH
+from tunegym.tuning.model.trial import CONFIRM, SEARCH
 from tunegym.tuning.model.values import masked, number
 from tunegym.tuning.ports import Listener, Runner
 from tunegym.tuning.reports.trials import reached
@@ -121,7 +121,7 @@ class TrialSession(Session):
         self._phases = Phases(env, store) if needed and one.agent is not None else None
 
     def prepare(self) -> bool:
-        """Measure the baseline, the noise, and what is to be tried first."""
+        """Measure the baseline, and what is to be tried first."""
         return self._phases is None or self._phases.start()
 
     def conclude(self, policy: PolicyTable | None) -> str | None:
@@ -134,7 +134,7 @@ class TrialSession(Session):
         shown = {"failed": _failures(statuses, tally.failure), "cached": str(tally.cached)}
         shown |= {status: str(statuses[status]) for status in ("infeasible", "pruned") if statuses[status]}
         if (best := tally.best) is not None and self.experiment.agent is not None:
-            label = "best" if tally.phase in (BASELINE, SEARCH) else "best of the search"
+            label = "best of the search" if tally.phase == CONFIRM else "best"
             shown[label] = reached(best, self.experiment)
         if tally.phase != SEARCH:
             shown["phase"] = tally.phase

@@ -16,10 +16,10 @@ from tunegym.core.errors import ConfigError, Problem, StoreError
 from tunegym.core.files import dump_toml
 from tunegym.core.text import escaped, printable
 from tunegym.tuning.inference.recommendation import WHERE, Recommendation
-from tunegym.tuning.inference.wording import drift_notes
+from tunegym.tuning.inference.wording import context_sentences, drift_notes
 from tunegym.tuning.model.space import nested
 from tunegym.tuning.model.summary import Table, table_of
-from tunegym.tuning.model.values import counted, spelled
+from tunegym.tuning.model.values import Action, counted, spelled
 from tunegym.tuning.reports import page, results
 from tunegym.tuning.reports.verdicts import toml_of
 
@@ -39,7 +39,7 @@ def status(folder: Path, *, as_json: bool) -> int:
     title = escaped(str(run.folder))
     for unit in dict.fromkeys(one.unit for one in experiments):
         rows = [one.row for one in experiments if one.unit == unit]
-        print_table(table_of(title, rows, left=list(rows[0])), fold=True)
+        print_table(table_of(title, rows, left=list(rows[0])))
         title = ""
     for one in experiments:
         say(*one.notes)
@@ -64,7 +64,7 @@ def compare(folders: list[Path], output: Path, *, as_json: bool) -> int:
         print_json({key: found.facts[key] for key in ("warnings", "entries")})
         return 0
     for table in found.tables:
-        print_table(table, fold=True)
+        print_table(table)
     say(f"page: {output}")
     return 0
 
@@ -113,14 +113,9 @@ def recommend(folder: Path, context: list[str], experiment: str | None, *, as_to
         console().out(dump_toml(_document(recommendation, fixed)).rstrip("\n"), highlight=False)
     else:
         say(f"{recommendation.experiment}: {recommendation.sentence}")
-        rows = tuple(
-            (escaped(name), spelled(value), "" if name in recommendation.changes else "as today")
-            for name, value in recommendation.action.items()
-        )
-        if asked.answer.baseline is None:
-            rows = tuple(row[:2] for row in rows)
-        columns = ("knob", "value", "")[: len(rows[0])] if rows else ("knob", "value")
-        print_table(Table("", columns, rows, columns), fold=True)
+        if not recommendation.context:
+            say(*(f"  {sentence}" for sentence in context_sentences(asked.answer)))
+        print_table(_settings_table(recommendation, asked.answer.baseline))
     if recommendation.note is not None:
         note(f"note: {recommendation.note}")
     for drifted in drift_notes(asked.answer):
@@ -148,7 +143,7 @@ def list_runs(folder: Path, *, as_json: bool) -> int:
         print_json(rows)
         return 0
     cells = [{name: escaped(str(value)) for name, value in row.items()} for row in rows]
-    print_table(table_of("", cells, left=("scenario", "started", "state", "path")), fold=True)
+    print_table(table_of("", cells, left=("scenario", "started", "state", "path")))
     return 0
 
 
@@ -168,6 +163,17 @@ def _context(texts: list[str]) -> dict[str, Any]:
             problem = Problem("", str(error), spelled(text), hint="write for example --context load=0.5")
             raise ConfigError(WHERE, [problem]) from error
     return context
+
+
+def _settings_table(recommendation: Recommendation, baseline: Action | None) -> Table:
+    """Every knob with its value, and with a baseline what it is today."""
+    rows = []
+    for name, value in recommendation.action.items():
+        row = {"knob": escaped(name), "value": spelled(value)}
+        if baseline is not None:
+            row["today"] = spelled(baseline[name]) if name in recommendation.changes else "the same"
+        rows.append(row)
+    return table_of("", rows, ("knob", "value", "today"))
 
 
 def _document(recommendation: Recommendation, fixed: dict[str, Any]) -> dict[str, Any]:

@@ -113,11 +113,10 @@ def print_json(document: Any) -> None:
     console().out(escaped_json(text), highlight=False)
 
 
-def print_table(table: Table, *, fold: bool = False) -> None:
-    """Print a table on stdout; see ``rendered``."""
+def print_table(table: Table) -> None:
+    """Print a table on stdout; on a terminal that is too narrow, its cells are folded."""
     out = console()
-    shown = rendered(table, out, fold=fold)
-    out.print(shown, soft_wrap=isinstance(shown, str))
+    out.print(rendered(table, out, fold=True))
 
 
 def rendered(table: Table, out: Console, *, fold: bool = False) -> rich_table.Table | str:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tunegym.core.errors import ConfigError, Problem, UnresolvedReferenceError
+from tunegym.core.references import refusal
 from tunegym.core.text import did_you_mean
 from tunegym.tuning.model.values import spelled
-from tunegym.tuning.workloads.signature import refusal
 
 LONGEST = 80
 """A longer value is cut in a message."""

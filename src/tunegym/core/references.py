@@ -6,6 +6,7 @@ Modules that lie beside a scenario come before all others, and are imported agai
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import sysconfig
@@ -32,6 +33,17 @@ def file_hint(text: str) -> str | None:
     """What to write instead of a reference that names a file, such as ``bench.py:measure``; None for any other."""
     file, _, name = text.partition(":")
     return f'write "{Path(file).stem}:{name or "function"}": the module, not its file' if file.endswith(".py") else None
+
+
+def refusal(function: Callable[..., Any], *given: Any, **named: Any) -> str | None:
+    """Why a function doesn't take these arguments; None if it does, or doesn't say what it takes."""
+    try:
+        inspect.signature(function).bind(*given, **named)
+    except TypeError as error:
+        return str(error)
+    except ValueError:
+        return None
+    return None
 
 
 def resolve(reference: str, paths: Sequence[str] = (), wanted: Callable[[Any], bool] | None = None) -> Any:

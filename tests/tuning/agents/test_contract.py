@@ -63,7 +63,19 @@ TestNsgaii = optuna("nsgaii", population=6, env_params=ONE)
 TestQmc = optuna("qmc")
 TestOptunaRandom = optuna("random")
 
-TestBayes = suite(Bayes)
+
+def bayes(**attributes: Any) -> Any:
+    """A test class for the default agent; the model chooses from the seventh trial on."""
+    return suite(Bayes, resumes_exactly=True, **attributes)
+
+
+TestBayes = bayes(config={"start_action": "first", "random_seed": 4})
+TestBayesInOneContext = bayes(env_params=ONE)
+TestBayesOverRanges = bayes(knobs={"algorithm": ALGORITHM, **NUMBERS}, env_params=ONE)
+TestBayesInContextsOfRanges = bayes(
+    knobs=NUMBERS,
+    env_params={"load": EnvParam(Range(1.0, 100.0, log=True)), "mode": EnvParam(Choice(("a", "b")))},
+)
 
 
 def test_the_suite_knows_which_agents_learn() -> None:

@@ -11,7 +11,7 @@ import pytest
 from optuna.trial import TrialState
 
 from tunegym.tuning.agents.optuna import OptunaAgent, OptunaConfig
-from tunegym.tuning.model.scenario import Budget, Objective
+from tunegym.tuning.model.scenario import Budget, Judged, Objective
 from tunegym.tuning.model.space import Choice, EnvParam, Knob, Range
 from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.rewards import FromObjectives
@@ -80,6 +80,31 @@ def test_trials_without_a_measurement_are_told_as_failed(bench: Benches, studies
     told = {(trial.params["x"] % 4, trial.state, trial.value) for trial in studies[0].trials}
     failed = {(remainder, TrialState.FAIL, None) for remainder in (1, 2, 3)}
     assert told == {(0, TrialState.COMPLETE, 0.5), *failed}
+
+
+class Never:
+    """Prunes every trial at its first report."""
+
+    def judge(self, number: int, curve: Any) -> str:
+        return "hopeless"
+
+    def closed(self, number: int, curve: Any, status: str) -> None:
+        pass
+
+
+def test_pruned_trials_are_told_with_their_reports(bench: Benches, studies: list[optuna.Study]) -> None:
+    """With the sign that makes more better."""
+
+    def measure(x: float, report: Callable[[int, float], None]) -> dict[str, float]:
+        report(7, x)
+        return {"m": x}
+
+    search = bench(
+        measure, knobs={"x": Range(1.0, 2.0)}, judged=Judged("m", "min"), pruner=Never, budget=Budget(agent_steps=3)
+    )
+    agent_of(search).run()
+    for trial in studies[0].trials:
+        assert (trial.state, trial.intermediate_values) == (TrialState.PRUNED, {7: -trial.params["x"]})
 
 
 LIMITED = (Objective("m", "max"), Objective("cost", "min", 0.0, 1.0))

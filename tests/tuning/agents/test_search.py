@@ -13,7 +13,8 @@ from tests.sample_servers import SPACES
 
 from tunegym.tuning.agents.base import AgentConfig
 from tunegym.tuning.agents.search import BLOCK, GridConfig, GridSearch, RandomSearch, draw_actions
-from tunegym.tuning.model.space import Choice, Range
+from tunegym.tuning.model.scenario import Budget
+from tunegym.tuning.model.space import Choice, EnvParam, Range
 from tunegym.tuning.model.trial import Observation
 from tunegym.tuning.spaces import element_of
 
@@ -46,6 +47,25 @@ def test_a_draw_depends_on_seed_knob_and_number_alone(bench: Benches) -> None:
 
 HALF = spaces.Box(np.array([0.0, -np.inf, -np.inf]), np.array([np.inf, 3.0, np.inf]), dtype=np.float64)
 EDGES = {**SPACES, "half": HALF, "number": spaces.Box(-1.0, 1.0, (), dtype=np.float32), "none": spaces.Tuple([])}
+
+
+@pytest.mark.parametrize("start_action", ["first", "random"])
+def test_random_search_proposes_what_the_expressions_allow(bench: Benches, start_action: Any) -> None:
+    """At any width, and in a context that allows less than another one."""
+    chosen = []
+    for slots in (1, 3):
+        search = bench(
+            lambda x, load: {"m": x * load},
+            knobs={"x": Range(0, 100, "int")},
+            env_params={"load": EnvParam(Choice((1, 50)))},
+            constraints=["x >= 2 * load"],
+            budget=Budget(agent_steps=40),
+            slots=slots,
+        )
+        RandomSearch(search.engine, AgentConfig(start_action=start_action), 1).run()
+        assert all(trial.measured for trial in search.trials())
+        chosen.append([trial.action for trial in search.trials()])
+    assert chosen[0] == chosen[1]
 
 
 @pytest.mark.parametrize("space", EDGES.values(), ids=list(EDGES))

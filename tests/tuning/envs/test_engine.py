@@ -349,13 +349,13 @@ def test_planned_trials_keep_away_from_cache_pruner_and_history(bench: Benches) 
             pass
 
     one = bench(function, env_params={"load": EnvParam(Choice((1, 2)))}, pruner=Never, slots=2)
-    for phase in ("noise", "baseline", "confirm", "confirm"):
+    for phase in ("repeat", "baseline", "confirm", "confirm"):
         (closed,) = one.engine.run_all([({"x": 1}, {"load": 1})], phase)
         assert (closed.phase, closed.status, closed.cached_from) == (phase, "measured", None)
     same, other = one.engine.run_all([({"x": 1}, {"load": 1}), ({"x": 2}, {"load": 1})], "search")
     assert {same.status, other.status} == {"measured", "pruned"}
     assert {same.cached_from, other.cached_from} == {None, 2}
-    assert [trial.phase for trial in one.engine.history()] == ["baseline", "search", "search"]
+    assert [trial.phase for trial in one.engine.history()] == ["repeat", "baseline", "search", "search"]
     assert [trial.number for trial in one.trials()] == [1, 2, 3, 4, 5, 6]
 
 

@@ -11,6 +11,7 @@ from tests import heads
 
 from tunegym.core.files import dump_toml
 from tunegym.tuning.model.trial import Measured, Outcome, Trial
+from tunegym.tuning.model.values import exact_key
 from tunegym.tuning.reports.results import RunResults, load
 from tunegym.tuning.stores.records import ENCODER, CloseRecord, EndRecord, OpenRecord, Record, SessionRecord
 
@@ -24,9 +25,14 @@ def trial(number: int, x: Any, reward: float, outcome: Outcome | None = None, **
 def write_journal(
     folder: Path, trials: Iterable[Trial], *, ended: str | None = "the agent ended", code: int = 0, **head: Any
 ) -> None:
-    """A journal of closed trials, each a tenth of a second after the one before."""
-    at = head.pop("at", 1.7e9)
-    given: dict[str, Any] = {"agent": "random_search", "knobs": {}, "env_params": {}, "metrics": ["m"], **head}
+    """A journal of closed trials, each a tenth of a second after the one before; knobs are lists of what was tried."""
+    at, trials = head.pop("at", 1.7e9), list(trials)
+    tried: dict[str, dict[bytes, Any]] = {}
+    for trial in trials:
+        for name, value in trial.action.items():
+            tried.setdefault(name, {})[exact_key({"": value})] = value
+    knobs = {name: {"values": list(values.values())} for name, values in tried.items()}
+    given: dict[str, Any] = {"agent": "random_search", "knobs": knobs, "env_params": {}, "metrics": ["m"], **head}
     lines: list[Record] = [
         heads.head(experiment=folder.name, at=at, **given),
         SessionRecord("f", at=1.7e9, host="host", boot="boot", pid=1),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from tests.tuning.reports.conftest import trial
-
 from tunegym.tuning.answers.answer import Answer, Evidence, Gain, Noise, Verdict
 from tunegym.tuning.answers.intervals import Interval
+
 from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.reports.results import RunResults
 from tunegym.tuning.reports.verdicts import answer_chart, better, cells, interval_text, toml_of

@@ -1,7 +1,7 @@
 """``bayes``: one model of all trials proposes the next one. The default agent.
 
 Proposals follow from the seed, the trial's number, and the trials that are closed and in flight. Hyperparameters are
-fitted on a thread while trials run; which fit a proposal uses is a matter of its number alone.
+fitted on a thread while trials run. Which fit a proposal uses depends only on how many trials are closed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from tunegym.core.errors import Problem
 from tunegym.tuning.agents.base import AgentConfig, BaseAgent, warm_start_problems
@@ -40,17 +40,19 @@ class Bayes(BaseAgent):
 
     def __init__(self, env: Env, config: Any = None, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        experiment = env.experiment
+        experiment, steps = env.experiment, env.experiment.budget.agent_steps
         self._search = Search(
             question=Question.of(experiment),
-            budget=experiment.budget.agent_steps,
+            budget=steps and env.first + steps - 1,
             seed=self.seed,
             allowed=experiment.allows,
             drawn=self._drawn,
         )
         self._in_flight: dict[int, tuple[Action, Context]] = {}
-        self._fits: dict[int, Future[Theta]] = {}
+        self._fits: dict[int, Future[Theta | None]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tunegym-fit")
+        self._libraries = ThreadpoolController()
+        self._fits_beside_trials = experiment.isolate  # functions in this process would be slowed down
 
     @classmethod
     def check(cls, experiment: Experiment, scenario_dir: Path) -> list[Problem]:
@@ -63,18 +65,25 @@ class Bayes(BaseAgent):
             self._search.add(trial)
 
     def run(self) -> int:
-        """Search with one thread for linear algebra: more cost the trials that run beside it."""
-        with threadpool_limits(1):
+        """Search with one thread for linear algebra, unless functions in this process need theirs."""
+        with self._libraries.limit(limits=1 if self._fits_beside_trials else None):
             return super().run()
 
     def select_action(self, observation: Observation) -> Action | None:
         """The setting that teaches most about the best one of every context."""
+        number, context = observation.number, observation.context
+        action = self.first_action() if self.starts_first(observation) else self._proposed(number, context)
+        if action is not None:
+            self._in_flight[number] = action, context
+        return action
+
+    def _proposed(self, number: int, context: Context) -> Action | None:
         in_flight = list(self._in_flight.values())
-        proposal = self._search.propose(observation.number, observation.context, in_flight, self._fit)
+        with self._libraries.limit(limits=1):
+            proposal = self._search.propose(number, context, in_flight, self._fit)
         if proposal is None:
             self.ended = "every setting was tried"
             return None
-        self._in_flight[observation.number] = proposal.action, observation.context
         self.phase = proposal.phase
         return proposal.action
 
@@ -83,7 +92,7 @@ class Bayes(BaseAgent):
         self._in_flight.pop(feedback.trial_index, None)
         self._search.add(feedback.trial)
         size = self._search.closed
-        if size == self._search.fit_size(size + 1):
+        if self._fits_beside_trials and size == self._search.fit_size(size + 1):
             self._begin(size)
 
     def close(self) -> None:
@@ -95,10 +104,12 @@ class Bayes(BaseAgent):
         allowed = experiment.draw_allowed(context, self.seed, "bayes", number)
         return allowed or experiment.space.draw(self.seed, "bayes", number)
 
-    def _begin(self, size: int) -> Future[Theta]:
+    def _begin(self, size: int) -> Future[Theta | None]:
         if size not in self._fits:
             self._fits[size] = self._thread.submit(self._search.fit, size)
+        for unneeded in sorted(self._fits)[:-2]:  # a resume begins many
+            self._fits.pop(unneeded).cancel()
         return self._fits[size]
 
-    def _fit(self, size: int) -> Theta:
+    def _fit(self, size: int) -> Theta | None:
         return self._begin(size).result()

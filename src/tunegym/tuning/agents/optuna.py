@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -50,12 +50,6 @@ CLASSES = {
     "qmc": "QMCSampler",
     "random": "RandomSampler",
 }
-FIXED_OPTIONS = {
-    "gp": {"warn_independent_sampling": False},
-    "cmaes": {"warn_independent_sampling": False},
-    "qmc": {"warn_independent_sampling": False, "scramble": True},
-}
-"""Options that a sampler always gets. A knob that it draws independently is no reason to warn."""
 OPTIONS = {
     "tpe": {"startup_trials": "n_startup_trials"},
     "gp": {"startup_trials": "n_startup_trials"},
@@ -134,7 +128,7 @@ class OptunaAgent(BaseAgent):
         number, context = observation.number, observation.context
         if self.starts_first(observation):
             action = self.first_action()
-            self._asked[number] = self._fix(action, context)
+            self._asked[number] = self._run(None, action, context)
             return action
         action = self._propose(number, context)
         if len(self._exhausted) == self.env.experiment.env_params.size:
@@ -152,27 +146,25 @@ class OptunaAgent(BaseAgent):
         if not self._is_new(action, context):
             action = self._draw(number, context) or action
         self._asked[number] = self._run(trial, action, context)
-        for other in refused:
-            self._fail(other)
+        for refused_trial in refused:
+            self._fail(refused_trial)
         return action
 
     def _ask(self, context: Context, number: int, attempt: int) -> StudyTrial:
         study = self._study(context)
         # Small matrices are many times slower on several threads of a busy machine.
-        threads = threadpool_limits(1) if self._name == "gp" else nullcontext()
-        with threads, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # experimental samplers and rounding are no concern of the user
+        with threadpool_limits(1) if self._name == "gp" else nullcontext(), _quiet():
             study.sampler = self._sampler(number, attempt)
             return study.ask(self._distributions)
 
     def _sampler(self, number: int, attempt: int) -> BaseSampler:
-        # A quasi-random sequence has one seed; the study counts its points.
-        names = () if self._name == "qmc" else (number, attempt)
+        settings = {theirs: getattr(self.config, ours) for ours, theirs in OPTIONS.get(self._name, {}).items()}
+        options = {option: value for option, value in settings.items() if value is not None}
+        names = (number, attempt)
+        if self._name == "qmc":  # the seed is that of the whole sequence: the study counts its points
+            names, options = (), {"scramble": True}
         seed = integer(self.seed, SEEDS, "optuna", self._name, *names)
-        given = {theirs: getattr(self.config, ours) for ours, theirs in OPTIONS.get(self._name, {}).items()}
-        options = {option: value for option, value in given.items() if value is not None}
-        sampler = getattr(self._optuna.samplers, CLASSES[self._name])
-        return sampler(seed=seed, **FIXED_OPTIONS.get(self._name, {}), **options)
+        return getattr(self._optuna.samplers, CLASSES[self._name])(seed=seed, **options)
 
     def _is_new(self, action: Action, context: Context) -> bool:
         """Whether the constraints allow a setting, and the cache has no answer for it."""
@@ -189,19 +181,16 @@ class OptunaAgent(BaseAgent):
             self._exhausted.add(exact_key(context))
         return action or draw()
 
-    def _run(self, trial: StudyTrial, action: Action, context: Context) -> StudyTrial:
+    def _run(self, proposed: StudyTrial | None, action: Action, context: Context) -> StudyTrial:
         """The study's trial of what runs, which may not be what the sampler proposed."""
-        if trial.params == self._params(action):
-            self._tried.add(exact_key(context, action))
-            return trial
-        self._fail(trial)
-        return self._fix(action, context)
-
-    def _fix(self, action: Action, context: Context) -> StudyTrial:
-        """A new trial of the study with this setting."""
         self._tried.add(exact_key(context, action))
+        params = self._params(action)
+        if proposed is not None and proposed.params == params:
+            return proposed
+        if proposed is not None:
+            self._fail(proposed)
         study = self._study(context)
-        study.enqueue_trial(self._params(action))
+        study.enqueue_trial(params)
         return study.ask(self._distributions)
 
     # feedback -----------------------------------------------------------------------------------------
@@ -211,14 +200,12 @@ class OptunaAgent(BaseAgent):
         number, context = feedback.trial_index, feedback.context
         if number not in self._asked and self._name in STATEFUL:
             self._propose(number, context)
-        asked = self._asked.pop(number, None)
-        trial = self._run(asked, feedback.action, context) if asked else self._fix(feedback.action, context)
-        self._tell(trial, feedback.trial)
+        self._tell(self._run(self._asked.pop(number, None), feedback.action, context), feedback.trial)
 
     def warm_up(self, trials: Sequence[Trial]) -> None:
         """Tell another run's trials. They were not tried here: their settings may come up again."""
         for trial in trials:
-            self._tell(self._fix(trial.action, trial.context), trial)
+            self._tell(self._run(None, trial.action, trial.context), trial)
         self._tried.clear()
 
     def _tell(self, trial: StudyTrial, closed: Trial) -> None:
@@ -230,10 +217,10 @@ class OptunaAgent(BaseAgent):
                     trial.set_constraint(objective.metric, objective.excess(metrics))
             trial.study.tell(trial, [aim.value(metrics) for aim in self._aims] or closed.reward)
         elif closed.status == "pruned":
-            experiment = self.env.experiment
-            sign = -1.0 if experiment.goals.get(experiment.judged_metric or "") == "min" else 1.0
+            sign = -1.0 if self.env.experiment.judged.goal == "min" else 1.0
             for step, value in closed.reports:
-                trial.report(sign * value, max(step, 0))
+                if step >= 0:  # Optuna's steps are
+                    trial.report(sign * value, step)
             trial.study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
         else:
             self._fail(trial)
@@ -246,11 +233,8 @@ class OptunaAgent(BaseAgent):
     def _study(self, context: Context) -> Study:
         key = exact_key(context)
         if key not in self._studies:
-            log = self._optuna.logging
-            verbosity = log.get_verbosity()
-            log.set_verbosity(log.WARNING)  # a new study announces itself
-            self._studies[key] = self._optuna.create_study(directions=["maximize"] * max(1, len(self._aims)))
-            log.set_verbosity(verbosity)
+            with _quiet():
+                self._studies[key] = self._optuna.create_study(directions=["maximize"] * max(1, len(self._aims)))
         return self._studies[key]
 
     def _distribution(self, knob: Knob) -> BaseDistribution:
@@ -265,15 +249,29 @@ class OptunaAgent(BaseAgent):
         return distributions.IntDistribution(int(low), int(high), log=knob.log)
 
     def _params(self, action: Action) -> dict[str, Any]:
-        values: Mapping[str, Any] = action
-        return {
-            name: values[name] if knob.size is None else knob.index(values[name])
-            for name, knob in self.env.space.knobs.items()
-        }
+        return {name: _param(knob, action[name]) for name, knob in self.env.space.knobs.items()}
 
     def _action(self, trial: StudyTrial) -> dict[str, Scalar]:
         params = trial.params
         return {name: _value(knob, params[name]) for name, knob in self.env.space.knobs.items()}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide that a study is new, a sampler experimental, and a knob drawn at random: no concern of the user."""
+    from optuna import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _param(knob: Knob, value: Any) -> Any:
+    return value if knob.size is None else knob.index(value)
 
 
 def _value(knob: Knob, param: Any) -> Scalar:

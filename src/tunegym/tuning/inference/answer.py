@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import ndtr
@@ -14,7 +14,7 @@ from tunegym.tuning.inference.confirmation import Nomination
 from tunegym.tuning.inference.coordinates import Floats, changes_from
 from tunegym.tuning.inference.decision import LIKELY, Certainty, Comparison, Decision, Estimate, Jury, rounds_needed
 from tunegym.tuning.inference.observations import CostScale, Observations, Question, Row
-from tunegym.tuning.inference.surrogate import INFLATION, Standard, Surrogate
+from tunegym.tuning.inference.surrogate import INFLATION, Standard, Surrogate, difference_variance
 from tunegym.tuning.model.scenario import Judged, OverContexts
 from tunegym.tuning.model.trial import CONFIRM, Trial, samples_of
 from tunegym.tuning.model.values import Action, Context
@@ -64,7 +64,7 @@ class Candidate:
     """
 
     action: Action
-    changes: Mapping[str, object]
+    changes: Action
     is_baseline: bool
     gain: Gain | None
     certainty: Certainty | None
@@ -89,15 +89,15 @@ class Verdict:
     """
 
     context: Context | None
-    chosen: Candidate | None
-    best: Candidate | None
-    candidates: tuple[Candidate, ...]
-    ties: tuple[Action, ...]
-    certainty: Certainty | None
-    basis: Basis
-    rounds: int
-    settles_at: int | None
-    reason: str
+    chosen: Candidate | None = None
+    best: Candidate | None = None
+    candidates: tuple[Candidate, ...] = ()  # the best first, the baseline last
+    ties: tuple[Action, ...] = ()
+    certainty: Certainty | None = None
+    basis: Basis = "nothing"
+    rounds: int = 0
+    settles_at: int | None = None
+    reason: str = ""  # why nothing can be said
     backed: bool = False  # likely because it is sure over all contexts
     notes: tuple[str, ...] = ()
     sentence: str = ""
@@ -160,9 +160,7 @@ class Analysis:
             source = search if search.measured() else self._observations
             self.surrogate = Surrogate(source)
             self._jury = Jury(self._observations, self.surrogate)
-            rounds = max(self._jury.rounds.count(0, context) for context in range(len(question.contexts)))
-            trials_of_rounds = max(rounds, 3) * 2 * len(question.contexts)
-            self._nomination = Nomination(self.surrogate, trials_of_rounds, self._known, own)
+            self._nomination = Nomination(self.surrogate, self._observations, 0, self._known, own)
 
     def _known(self, action: Action, context: Context) -> bool:
         """Return whether a setting was tried: no other is recommended without a measurement."""
@@ -186,102 +184,86 @@ class Analysis:
             deterministic=self._observations.repeats().is_exact,
         )
 
-    def verdict(self, contexts: Sequence[int]) -> Verdict:
-        """Return the answer in one represented context, or over several."""
-        where = self.question.contexts.contexts[contexts[0]] if len(contexts) == 1 else None
-        if self.surrogate is None:
-            reason = f"{self._done:,} trials gave {self._usable:,} measurements"
-            return _nothing(where, reason)
-        overall = self._jury.over(range(len(self.question.contexts)))
-        decision = self._jury.within(contexts[0], overall) if len(contexts) == 1 else self._jury.over(contexts)
-        if decision is None:
-            return self._by_model(contexts, where)
-        return self._by_rounds(contexts, where, decision)
-
     def front(self) -> list[Candidate]:
         """Return the Pareto set of several objectives."""
         every = range(len(self.question.contexts))
         return [self._evidence(setting, every, None, None) for setting in pareto(self._observations)]
 
-    # by fresh samples ---------------------------------------------------------------------------------
+    def verdict(self, contexts: Sequence[int]) -> Verdict:
+        """Return the answer in one represented context, or over several."""
+        if self.surrogate is None:
+            reason = f"{self._done:,} trials gave {self._usable:,} measurements"
+            return Verdict(context=self._where(contexts), reason=reason)
+        overall = self._jury.over(range(len(self.question.contexts)))
+        decision = self._jury.within(contexts[0], overall) if len(contexts) == 1 else self._jury.over(contexts)
+        return self._by_model(contexts) if decision is None else self._by_rounds(contexts, decision)
 
-    def _by_rounds(self, contexts: Sequence[int], where: Context | None, decision: Decision) -> Verdict:
-        best = self._candidate(decision.chosen, decision.certainty, contexts)
-        others = [self._other(setting, contexts) for setting in self._finalists(contexts, decision)]
-        baseline = self._baseline(contexts)
-        keeps = _keeps(baseline, best, decision.certainty)
-        rows = [best, *[other for other in others if other is not None], *([baseline] if baseline else [])]
-        return Verdict(
-            context=where,
-            chosen=baseline if keeps else best,
-            best=best,
-            candidates=tuple(rows),
+    def _where(self, contexts: Sequence[int]) -> Context | None:
+        return self.question.contexts.contexts[contexts[0]] if len(contexts) == 1 else None
+
+    def _by_rounds(self, contexts: Sequence[int], decision: Decision) -> Verdict:
+        """Answer from fresh samples."""
+        chosen = decision.chosen
+        arms = [self._jury.arms[context] for context in contexts]
+        others = sorted(set(arms[0]).intersection(*arms) - {chosen.setting, self._observations.baseline})
+        compared = [self._jury.compare(setting, contexts) for setting in others]
+        finalists = [
+            self._finalist(comparison, comparison.certainty(), contexts) for comparison in compared if comparison
+        ]
+        return self._verdict(
+            contexts,
+            [self._finalist(chosen, decision.certainty, contexts), *finalists],
             ties=tuple(self._observations.actions[setting] for setting in decision.ties),
-            certainty=decision.certainty,
-            backed=decision.certainty != decision.chosen.certainty(),
+            backed=decision.certainty != chosen.certainty(),
             basis="rounds",
-            rounds=decision.chosen.fresh.count,
-            settles_at=self._settles_at(decision, contexts),
-            reason="",
+            rounds=chosen.fresh.count,
+            settles_at=self._settles_at(decision),
         )
 
-    def _finalists(self, contexts: Sequence[int], decision: Decision) -> list[int]:
-        """Return the other settings that were compared in all of these contexts."""
-        arms = [self._jury.arms[context] for context in contexts]
-        shared = set(arms[0]).intersection(*arms)
-        return sorted(shared - {decision.chosen.setting, self._observations.baseline})
+    def _by_model(self, contexts: Sequence[int]) -> Verdict:
+        """Answer from the search alone: never sure."""
+        setting = self._nomination.best(contexts)
+        if setting is None:
+            return self._verdict(contexts, [], basis="model")
+        estimate, chance = self._expected(setting, contexts)
+        gain = None if estimate is None else Gain.of(estimate, self._scale)
+        certainty: Certainty = "likely" if chance >= LIKELY else "unclear"
+        return self._verdict(contexts, [self._evidence(setting, contexts, gain, certainty)], basis="model")
 
-    def _other(self, setting: int, contexts: Sequence[int]) -> Candidate | None:
-        comparison = self._jury.compare(setting, contexts)
-        return None if comparison is None else self._candidate(comparison, comparison.certainty(), contexts)
+    def _verdict(self, contexts: Sequence[int], finalists: Sequence[Candidate], **details: Any) -> Verdict:
+        """Return a verdict on finalists, the best first; the baseline stays unless the best is likely better."""
+        best = finalists[0] if finalists else None
+        baseline = None
+        if self._observations.baseline is not None:
+            baseline = self._evidence(self._observations.baseline, contexts, None, None)
+        where = self._where(contexts)
+        if best is None and (baseline is None or not baseline.trials):
+            return Verdict(context=where, reason="no setting worked there")
+        return Verdict(
+            context=where,
+            chosen=baseline if _stays(baseline, best) else best,
+            best=best,
+            candidates=(*finalists, *([baseline] if baseline is not None else [])),
+            certainty=None if best is None else best.certainty,
+            **details,
+        )
 
-    def _candidate(self, comparison: Comparison, certainty: Certainty, contexts: Sequence[int]) -> Candidate:
+    def _finalist(self, comparison: Comparison, certainty: Certainty, contexts: Sequence[int]) -> Candidate:
         """Return a finalist's evidence; the gain is by fresh samples alone."""
         gain = Gain.of(comparison.fresh, self._scale) if self.question.baseline is not None else None
         return self._evidence(comparison.setting, contexts, gain, certainty)
 
-    def _settles_at(self, decision: Decision, contexts: Sequence[int]) -> int | None:
+    def _settles_at(self, decision: Decision) -> int | None:
         """Return the budget with which an unclear gain would probably be sure."""
         fresh = decision.chosen.fresh
         rounds = None if decision.certainty == "sure" else rounds_needed(fresh)
         if rounds is None:
             return None
-        arms = sum(len(self._jury.arms[context]) for context in range(len(self.question.contexts)))
-        share = max(sum(row.trial.phase == CONFIRM for row in self._observations.rows) / max(self._done, 1), 0.05)
-        more = max(rounds - fresh.count, 1) * arms
-        total = self._done + math.ceil(more / share)
-        return _rounded_up(total) if total <= MOST_GROWTH * self._done else None
-
-    # by the model -------------------------------------------------------------------------------------
-
-    def _by_model(self, contexts: Sequence[int], where: Context | None) -> Verdict:
-        """Answer from the search alone: never sure."""
-        assert self.surrogate is not None
-        setting = self._nomination.best(contexts)
-        baseline = self._baseline(contexts)
-        if setting is None and (baseline is None or not baseline.trials):
-            return _nothing(where, "no setting worked there")
-        certainty: Certainty = "unclear"
-        best = None
-        if setting is not None:
-            estimate, chance = self._expected(setting, contexts)
-            certainty = "likely" if chance >= LIKELY else "unclear"
-            gain = None if estimate is None else Gain.of(estimate, self._scale)
-            best = self._evidence(setting, contexts, gain, certainty)
-        keeps = _keeps(baseline, best, certainty)
-        rows = [candidate for candidate in (best, baseline) if candidate is not None]
-        return Verdict(
-            context=where,
-            chosen=baseline if keeps else best,
-            best=best,
-            candidates=tuple(rows),
-            ties=(),
-            certainty=certainty,
-            basis="model",
-            rounds=0,
-            settles_at=None,
-            reason="",
-        )
+        arms = sum(map(len, self._jury.arms))
+        share = sum(row.trial.phase == CONFIRM for row in self._observations.rows) / self._done
+        total = self._done + math.ceil(max(rounds - fresh.count, 1) * arms / share)
+        digits = 10 ** max(len(str(total)) - 2, 0)
+        return math.ceil(total / digits) * digits if total <= MOST_GROWTH * self._done else None
 
     def _expected(self, setting: int, contexts: Sequence[int]) -> tuple[Estimate | None, float]:
         """Return the gain that the model expects, and the chance that there is one."""
@@ -293,19 +275,13 @@ class Analysis:
         points = self.surrogate.points([actions[baseline], actions[setting]])
         beliefs = [self.surrogate.beliefs(points, context) for context in contexts]
         gains = np.array([mean[0] - mean[1] for mean, _ in beliefs])
-        spreads = np.array([cov[0, 0] + cov[1, 1] - 2.0 * cov[0, 1] for _, cov in beliefs])
+        spreads = np.array([difference_variance(covariance, 0, 1) for _, covariance in beliefs])
         parts = self.question.parts(gains, contexts)
         variance = max(INFLATION * float(parts**2 @ spreads), 1e-12)
         mean = float(parts @ gains)
-        return Estimate(mean, variance, 1e6, 0), float(ndtr(mean / math.sqrt(variance)))
+        return Estimate(mean, variance, math.inf, 0), float(ndtr(mean / math.sqrt(variance)))
 
     # evidence -----------------------------------------------------------------------------------------
-
-    def _baseline(self, contexts: Sequence[int]) -> Candidate | None:
-        baseline = self._observations.baseline
-        if baseline is None:
-            return None
-        return self._evidence(baseline, contexts, None, None)
 
     def _evidence(
         self, setting: int, contexts: Sequence[int], gain: Gain | None, certainty: Certainty | None
@@ -346,7 +322,7 @@ class Analysis:
             values[judged] = Interval(self._scale.value(estimate.mean), low, high)
         return values
 
-    def _changes(self, action: Action) -> dict[str, object]:
+    def _changes(self, action: Action) -> Action:
         baseline = self.question.baseline
         if baseline is None:
             return dict(action)
@@ -365,13 +341,12 @@ class Analysis:
         )
 
 
-def _keeps(baseline: Candidate | None, best: Candidate | None, certainty: Certainty) -> bool:
+def _stays(baseline: Candidate | None, best: Candidate | None) -> bool:
     """Return whether the baseline stays: unless something is likely better, or the baseline itself is broken."""
     if baseline is None or best is None:
         return baseline is not None
     fails = baseline.failed and not best.failed
-    exceeds = baseline.violation > best.violation
-    return certainty == "unclear" and not fails and not exceeds
+    return best.certainty == "unclear" and not fails and baseline.violation <= best.violation
 
 
 def pareto(observations: Observations) -> list[int]:
@@ -396,25 +371,4 @@ def _mean_costs(observations: Observations, settings: Sequence[int], scale: Cost
     cells = observations.cells(observations.measured(), scale)
     typical = Standard.of(cells, len(observations.question.contexts)).typical
     above = cells.mean - typical[cells.context]
-    return np.array([np.mean(above[cells.setting == setting]) for setting in settings])
-
-
-def _nothing(context: Context | None, reason: str) -> Verdict:
-    return Verdict(
-        context=context,
-        chosen=None,
-        best=None,
-        candidates=(),
-        ties=(),
-        certainty=None,
-        basis="nothing",
-        rounds=0,
-        settles_at=None,
-        reason=reason,
-    )
-
-
-def _rounded_up(count: int) -> int:
-    """Return a budget as people write it."""
-    digits = 10 ** max(len(str(count)) - 2, 0)
-    return math.ceil(count / digits) * digits
+    return np.array([above[cells.setting == setting].mean() for setting in settings], dtype=float)

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tunegym.core.randomness import unit
-from tunegym.tuning.inference.coordinates import Floats
+from tunegym.tuning.inference.coordinates import Allowed, Floats
 from tunegym.tuning.inference.observations import Observations, Question, Row
-from tunegym.tuning.inference.proposal import Allowed
-from tunegym.tuning.inference.surrogate import INFLATION, Surrogate
+from tunegym.tuning.inference.surrogate import INFLATION, Surrogate, difference_variance
 from tunegym.tuning.model.trial import CONFIRM, Trial
 from tunegym.tuning.model.values import Action, Context
 
@@ -27,8 +26,10 @@ WITHOUT_BASELINE = 0.1
 ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 3, 2, 10
 """With two rounds, intervals cover 92 % on a kernel whose noise has outliers, with three 96 %. Ten tell a gain of 10 %
 at 5 % noise in 97 % of runs."""
-WORTH = 0.01
-"""A change that is worth less than this share is none."""
+WORTH, DOUBT = 0.01, 2.0
+"""A change that is worth less than this share, or less than so many of the model's standard deviations, is none. With
+the noise of three pairs they left 2.0 of 8 knobs changed where 3.4 were, at the same gain: one knob of eight that
+doubles the metric, gains of 10 % at 5 % noise, and of x1.5 to x50 at 35 %."""
 LEAST_GAP = 0.05
 """Two finalists whose costs differ by less can't be told apart in so few rounds."""
 
@@ -68,17 +69,29 @@ class Finalists:
 
 
 class Nomination:
-    """Chooses the finalists of a search. ``rounds`` is how often they will be measured, ``own`` a policy's choices."""
+    """Chooses the finalists of a search.
 
-    def __init__(self, surrogate: Surrogate, trials: int, allowed: Allowed, own: Sequence[Action | None] = ()) -> None:
+    Args:
+        surrogate: of the search.
+        observations: all trials: what failed in a round is no finalist any more.
+        trials: how many the rounds may have.
+        allowed: whether the constraints allow a setting.
+        own: a policy's choices by represented context.
+    """
+
+    def __init__(
+        self,
+        surrogate: Surrogate,
+        observations: Observations,
+        trials: int,
+        allowed: Allowed,
+        own: Sequence[Action | None] = (),
+    ) -> None:
         self._surrogate, self._allowed, self._trials = surrogate, allowed, trials
-        self._observations = surrogate.observations
-        self._question = self._observations.question
+        self._observations, self._own = observations, own
+        self._question = observations.question
         self._contexts = self._question.contexts
-        self._baseline = self._observations.baseline
-        self._own = own
-        expected = trials // (2 * len(self._contexts))
-        self._rounds = min(max(expected, 1), MOST_ROUNDS)
+        self._baseline = observations.baseline
 
     def finalists(self) -> Finalists:
         """Return the arms of every context."""
@@ -113,10 +126,13 @@ class Nomination:
         return None if setting == self._baseline else setting
 
     def _usable(self, contexts: Sequence[int]) -> list[int]:
-        """Return the settings that worked in some contexts and never failed there; without any, the lesser evils."""
+        """Return the settings that worked in some contexts, never failed there and are allowed in all of them.
+
+        Where each of them exceeds a limit, only the lesser evils are left.
+        """
         rows = [row for row in self._observations.rows if row.context in contexts]
         failed = {row.setting for row in rows if not row.worked}
-        worked = {row.setting for row in rows if row.worked} - failed
+        worked = {row.setting for row in rows if row.worked and self._allows(row.setting, contexts)} - failed
         excess = dict.fromkeys(worked, 0.0)
         for row in rows:
             if row.setting in worked:
@@ -125,8 +141,14 @@ class Nomination:
         return sorted(setting for setting, violation in excess.items() if violation <= least)
 
     def _fits(self, setting: int | None, context: int) -> int | None:
-        """Return a setting unless it failed in a context."""
-        return None if setting is None or self._observations.failed(setting, context) else setting
+        """Return a setting unless it failed in a context or is refused there."""
+        if setting is None or self._observations.failed(setting, context):
+            return None
+        return setting if self._allows(setting, [context]) else None
+
+    def _allows(self, setting: int, contexts: Sequence[int]) -> bool:
+        action = self._observations.actions[setting]
+        return all(self._allowed(action, self._contexts.contexts[context]) for context in contexts)
 
     def _relative(self, settings: Sequence[int], contexts: Sequence[int]) -> Floats:
         """Return costs over contexts, in each compared with the baseline where there is one."""
@@ -155,7 +177,7 @@ class Nomination:
         weights = self._contexts.weights[list(contexts)] / self._contexts.weights[list(contexts)].sum()
         before = self._expected([current], contexts, weights)[0]
         noise = np.array([self._surrogate.noise(context) for context in contexts])
-        pair = float(np.sqrt(2.0 * (weights**2 @ noise**2) / self._rounds))
+        pair = float(np.sqrt(2.0 * (weights**2 @ noise**2) / ROUNDS))
         threshold = max(pair, WORTH * self._whole(contexts, weights))
         while current != baseline:
             reverted = [{**current, name: baseline[name]} for name in current if current[name] != baseline[name]]
@@ -164,10 +186,18 @@ class Nomination:
                 break
             costs = self._expected(permitted, contexts, weights)
             least = int(np.argmin(costs))
-            if costs[least] - before > threshold:
+            doubt = DOUBT * self._doubt(current, permitted[least], contexts, weights)
+            if costs[least] - before > max(threshold, doubt):
                 break
             current = permitted[least]
         return self._observations.setting(current)
+
+    def _doubt(self, action: Action, other: Action, contexts: Sequence[int], weights: Floats) -> float:
+        """Return the standard deviation of the difference that the model expects between two settings."""
+        points = self._surrogate.points([action, other])
+        covariances = [self._surrogate.cost.covariance(points, context) for context in contexts]
+        variances = np.array([difference_variance(covariance, 0, 1) for covariance in covariances])
+        return float(np.sqrt(weights**2 @ np.maximum(variances, 0.0))) * self._surrogate.standard.spread
 
     def _whole(self, contexts: Sequence[int], weights: Floats) -> float:
         """Return the cost of 100 %."""
@@ -195,7 +225,7 @@ class Nomination:
         points = self._surrogate.points([self._observations.actions[arm] for arm in arms[1:]])
         mean, covariance = self._surrogate.beliefs(points, context)
         gap = mean[1] - mean[0]
-        variance = INFLATION * (covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1])
+        variance = INFLATION * difference_variance(covariance, 0, 1)
         least = max(LEAST_GAP, np.sqrt(2.0) * self._surrogate.noise(context))
         keeps_overall = gap < least and gap < 0.84 * np.sqrt(variance)
         return [arms[0], arms[2] if keeps_overall else arms[1]]
@@ -234,6 +264,10 @@ class Rounds:
             before = row.trial.phase
         return cls(tuple(rounds))
 
+    def after(self, number: int) -> list[dict[tuple[int, int], Row]]:
+        """Return the rounds that began after a trial."""
+        return [cells for cells in self.rounds if min(row.trial.number for row in cells.values()) > number]
+
     def count(self, setting: int, context: int) -> int:
         """Return how often an arm was measured in a context."""
         return sum((setting, context) in measured for measured in self.rounds)
@@ -258,70 +292,45 @@ class Confirmation:
         ordered = sorted(trials, key=lambda trial: trial.number)
         last = max((trial.number for trial in ordered if trial.phase != CONFIRM), default=0)
         search = Observations(question, [trial for trial in ordered if trial.number <= last])
-        self._question, self._seed = question, seed
+        self._question, self._allowance, self._seed = question, allowance, seed
+        self._allowed, self._own, self._last = allowed, own, last
+        self._surrogate = Surrogate(search, seed=seed) if search.measured() else None
+        self._observations = Observations(question, [trial for trial in ordered if trial.number <= last])
         self.finalists = Finalists(None, ())
-        if search.measured():
-            self.finalists = Nomination(Surrogate(search, seed=seed), allowance, allowed, own).finalists()
-        self._actions = list(search.actions)
-        self._observations = Observations(question)
-        for action in self._actions:
-            self._observations.setting(action)
-        self._now: list[Trial] = []
-        self._allowance = allowance
         self.ended = ""
-        self.add(trial for trial in ordered if trial.number <= last)
-        self._now.clear()
         self.add(trial for trial in ordered if trial.number > last)
 
     def add(self, trials: Iterable[Trial]) -> None:
-        """Take in closed trials."""
+        """Take in closed trials. Another finalist takes the place of one that failed."""
         for trial in trials:
             self._observations.add(trial)
-            self._now.append(trial)
-        self._rounds = Rounds.of(self._observations)
+        if self._surrogate is not None:
+            nomination = Nomination(self._surrogate, self._observations, self._allowance, self._allowed, self._own)
+            self.finalists = nomination.finalists()
 
     def next_round(self) -> list[tuple[Action, Context]]:
         """Return what is missing of the current round in its random order; empty when there is none."""
-        cells = [(arm, context) for context, arms in enumerate(self._alive()) for arm in arms]
+        cells = [(arm, context) for context, arms in enumerate(self.finalists.arms) for arm in arms]
         if not cells:
             self.ended = "nothing looks better than your settings"
             return []
-        counts = [self._rounds.count(arm, context) for arm, context in cells]
-        done = self._done()
-        missing = [cell for cell, count in zip(cells, done, strict=True) if count < max(done)]
+        rounds = Rounds.of(self._observations)
+        now = rounds.after(self._last)
+        missing = [cell for cell in cells if now and cell not in now[-1]]
+        number = len(now)
         if not missing:
-            self.ended = self._reason(min(counts), len(cells))
+            self.ended = self._reason(rounds, cells, sum(map(len, now)))
             missing = [] if self.ended else cells
-        number = max(done) if any(count < max(done) for count in done) else max(done) + 1
+            number += 1
         order = sorted(missing, key=lambda cell: unit(self._seed, "confirm", number, *cell))
-        contexts = self._question.contexts.contexts
-        return [(self._actions[arm], contexts[context]) for arm, context in order]
+        actions, contexts = self._observations.actions, self._question.contexts.contexts
+        return [(actions[arm], contexts[context]) for arm, context in order]
 
-    def _reason(self, fewest: int, arms: int) -> str:
+    def _reason(self, rounds: Rounds, cells: Sequence[tuple[int, int]], used: int) -> str:
         """Return why there is no further round."""
-        if fewest and self._is_exact():
+        fewest = min(rounds.count(*cell) for cell in cells)
+        if fewest and self._observations.repeats(rounds=True).is_exact:
             return "the metric is deterministic"
         if fewest >= MOST_ROUNDS:
             return f"{MOST_ROUNDS} rounds were measured"
-        if len(self._now) + arms > self._allowance:
-            return "its share of the trials is used up"
-        return ""
-
-    def _alive(self) -> list[tuple[int, ...]]:
-        """Return the arms by context, without finalists that failed in a round."""
-        alive = []
-        for arms in self.finalists.arms:
-            left = [arm for arm in arms[1:] if not self._rounds.failed(arm)]
-            alive.append((arms[0], *left) if left else ())
-        return alive
-
-    def _done(self) -> list[int]:
-        """Return how often each living arm was tried since the search ended."""
-        tried = [(self._observations.find(trial.action), trial.context) for trial in self._now]
-        keys = [(setting, self._question.contexts.index(context)) for setting, context in tried]
-        return [keys.count((arm, context)) for context, arms in enumerate(self._alive()) for arm in arms]
-
-    def _is_exact(self) -> bool:
-        cells = self._observations.cells(self._observations.measured())
-        degrees = float((cells.count - 1).sum())
-        return degrees > 0 and float(cells.squares.sum()) <= degrees * 1e-18
+        return "its share of the trials is used up" if used + len(cells) > self._allowance else ""

@@ -7,7 +7,7 @@ are only equal or not. A context is an index into the represented contexts, of w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,9 @@ from tunegym.tuning.model.values import Action, Context, Scalar, exact_key
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Flags = NDArray[np.bool_]
+
+Allowed = Callable[[Action, Context], bool]
+"""Whether the constraints allow a setting in a context."""
 
 
 def is_ordered(knob: Knob) -> bool:

@@ -18,7 +18,7 @@ from scipy.stats import t as student
 from tunegym.tuning.inference.confirmation import Rounds
 from tunegym.tuning.inference.coordinates import Floats, changes_from
 from tunegym.tuning.inference.observations import Observations, Spread
-from tunegym.tuning.inference.surrogate import INFLATION, Surrogate
+from tunegym.tuning.inference.surrogate import INFLATION, Surrogate, difference_variance
 
 CONFIDENCE = 0.95
 WEIGHT = 8.0
@@ -69,6 +69,11 @@ class Comparison:
         """The chance that it is better, by the model and the fresh samples together."""
         return float(student.cdf(self.expected * math.sqrt(self.precision), self.fresh.degrees))
 
+    def reversed(self, reference: int) -> Comparison:
+        """Return the reference beside the setting."""
+        fresh = replace(self.fresh, mean=-self.fresh.mean)
+        return replace(self, setting=reference, fresh=fresh, expected=-self.expected)
+
     def certainty(self) -> Certainty:
         """Say how sure it is that the setting is better."""
         if self.fresh.low > 0:
@@ -108,15 +113,23 @@ class Jury:
         return costs
 
     def _arms(self, context: int) -> tuple[int, ...]:
-        """Return the arms of a context's last round, the reference first; without those that failed in a round."""
-        last: dict[int, None] = {}
-        for measured in self.rounds.rounds:
-            settings = {setting: None for setting, where in measured if where == context}
-            last = settings or last
+        """Return the arms of a context's last rounds, the reference first; without those that failed in a round.
+
+        Without a baseline the reference is the one that the search liked least. A last round that was cut off counts
+        with the one before.
+        """
+        rounds = [{setting for setting, where in cells if where == context} for cells in self.rounds.rounds]
+        rounds = [settings for settings in rounds if settings][-2:]
+        if not rounds:
+            return ()
+        arms = rounds[-1] if len(rounds[-1]) >= len(rounds[0]) else rounds[0] | rounds[-1]
         baseline = self._observations.baseline
+        left = sorted(arm for arm in arms if arm != baseline and not self.rounds.failed(arm))
         if baseline is not None:
-            last = {baseline: None, **last}
-        return tuple(arm for arm in last if arm == baseline or not self.rounds.failed(arm))
+            return (baseline, *left)
+        points = self._surrogate.points([self._observations.actions[arm] for arm in left])
+        costs = self._surrogate.cost.means(self._surrogate.cost.reach(points))[context] if left else []
+        return tuple(left[place] for place in np.argsort(costs)[::-1])
 
     def samples(self, setting: int, context: int) -> list[float]:
         """Return the costs of a setting in the rounds of a context."""
@@ -159,7 +172,7 @@ class Jury:
         actions = self._observations.actions
         points = self._surrogate.points([actions[reference], actions[setting]])
         mean, covariance = self._surrogate.beliefs(points, context)
-        variance = INFLATION * (covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]) + 1e-12
+        variance = INFLATION * difference_variance(covariance, 0, 1) + 1e-12
         own = 1.0 / max(fresh.variance, 1e-18)
         precision = own + 1.0 / variance
         expected = (fresh.mean * own + (mean[0] - mean[1]) / variance) / precision
@@ -200,31 +213,42 @@ class Jury:
         comparisons = [comparison for comparison in compared if comparison is not None]
         if not comparisons:
             return None
-        certainties = {comparison.setting: self._certainty(comparison, overall) for comparison in comparisons}
         best = max(comparisons, key=lambda comparison: comparison.expected)
-        certainty = certainties[best.setting]
+        if self._observations.baseline is None:
+            winner = best if best.expected >= 0 else best.reversed(arms[0])
+            return Decision(winner, winner.certainty())
+        certainty = self._certainty(best, overall)
         if certainty == "unclear":
             return Decision(best, certainty)
-        likely = [other for other in comparisons if certainties[other.setting] != "unclear"]
-        ties = [other for other in likely if other is best or self._is_tied(best.setting, other.setting, context)]
-        if self._observations.question.baseline is not None:
-            ties.sort(key=lambda comparison: self._changes(comparison.setting))
-            shared = overall.chosen.setting if overall is not None else None
-            if ties[0].setting != best.setting and shared == best.setting:
-                ties.remove(best)
-                ties.insert(0, best)
-        chosen = ties[0]
-        others = tuple(comparison.setting for comparison in ties[1:])
-        return Decision(chosen, certainties[chosen.setting], others)
+        return self._nearest(best, comparisons, context, overall)
+
+    def _nearest(
+        self, best: Comparison, comparisons: Sequence[Comparison], context: int, overall: Decision | None
+    ) -> Decision:
+        """Return the setting that is nearest to the baseline of those that can't be told apart from the best.
+
+        The over-all one is kept if it is the best: a context's answer is never worse on the evidence.
+        """
+        ties = [
+            other
+            for other in comparisons
+            if other is best or (self._certainty(other, overall) != "unclear" and self._is_tied(best, other, context))
+        ]
+        is_shared = overall is not None and overall.chosen.setting == best.setting
+        chosen = best if is_shared else min(ties, key=lambda other: self._changes(other.setting))
+        others = tuple(other.setting for other in ties if other is not chosen)
+        return Decision(chosen, self._certainty(chosen, overall), others)
 
     def _certainty(self, comparison: Comparison, overall: Decision | None) -> Certainty:
         """Say how sure a gain is; one that is sure over all is likely where nothing speaks against it."""
         certainty = comparison.certainty()
         backed = overall is not None and overall.certainty == "sure" and overall.chosen.setting == comparison.setting
-        return "likely" if certainty == "unclear" and backed and comparison.chance >= EVEN else certainty
+        if certainty == "unclear" and backed and comparison.chance >= EVEN:
+            return "likely"
+        return certainty
 
-    def _is_tied(self, best: int, other: int, context: int) -> bool:
-        pairs = self.pairs(best, other, context)
+    def _is_tied(self, best: Comparison, other: Comparison, context: int) -> bool:
+        pairs = self.pairs(best.setting, other.setting, context)
         return len(pairs) > 1 and _moderated(pairs, self._pair).low <= 0
 
     def _changes(self, setting: int) -> int:

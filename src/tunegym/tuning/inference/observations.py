@@ -214,14 +214,11 @@ class Observations:
 
     def cells(self, rows: Sequence[Row], scale: CostScale | None = None) -> Cells:
         """Return measured trials by setting and context, on a cost scale."""
-        groups: dict[tuple[int, int], list[float]] = {}
-        for row, cost in zip(rows, self.costs(rows, scale or self.scale), strict=True):
-            groups.setdefault((row.setting, row.context), []).append(float(cost))
-        return Cells.of(groups)
+        return Cells.of(rows, self.costs(rows, scale or self.scale))
 
-    def repeats(self) -> Spread:
-        """Return the spread of the search's repeats around their means."""
-        cells = self.cells([row for row in self.measured() if row.trial.phase != CONFIRM])
+    def repeats(self, *, rounds: bool = False) -> Spread:
+        """Return the spread of the search's repeats around their means, or also that of the rounds."""
+        cells = self.cells([row for row in self.measured() if rounds or row.trial.phase != CONFIRM])
         return Spread(float(cells.squares.sum()), float((cells.count - 1).sum()))
 
     def violation(self, row: Row) -> float:
@@ -284,15 +281,16 @@ class Cells:
     squares: Floats
 
     @classmethod
-    def of(cls, groups: Mapping[tuple[int, int], Sequence[float]]) -> Cells:
-        """Return the cells of samples by setting and context."""
-        keys = np.array(list(groups), dtype=np.intp).reshape(len(groups), 2)
-        means = np.array([np.mean(samples) for samples in groups.values()])
-        squares = [
-            np.sum((np.array(samples) - mean) ** 2) for samples, mean in zip(groups.values(), means, strict=True)
-        ]
-        counts = np.array([len(samples) for samples in groups.values()], dtype=float)
-        return cls(keys[:, 0], keys[:, 1], means, counts, np.array(squares))
+    def of(cls, rows: Sequence[Row], values: Floats) -> Cells:
+        """Return the cells of the values of trials."""
+        setting = np.array([row.setting for row in rows], dtype=np.intp)
+        context = np.array([row.context for row in rows], dtype=np.intp)
+        most = context.max(initial=0) + 1
+        cells, place = np.unique(setting * most + context, return_inverse=True)
+        count = np.bincount(place).astype(float)
+        mean = np.bincount(place, values) / count
+        squares = np.bincount(place, (values - mean[place]) ** 2)
+        return cls(cells // most, cells % most, mean, count, squares)
 
     def __len__(self) -> int:
         return len(self.mean)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from scipy.special import ndtr
 
 from tunegym.core.randomness import integer
-from tunegym.tuning.inference.coordinates import Flags, Floats, Indices
+from tunegym.tuning.inference.confirmation import Nomination
+from tunegym.tuning.inference.coordinates import Allowed, Flags, Floats, Indices
 from tunegym.tuning.inference.observations import Observations, Question
 from tunegym.tuning.inference.surrogate import Pending, Surrogate, Theta
 from tunegym.tuning.model.space import Choice, Knob, Range
@@ -39,9 +41,11 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 NODES, WEIGHTS = NODES[WEIGHTS > 1e-7], WEIGHTS[WEIGHTS > 1e-7]
 
-Allowed = Callable[[Action, Context], bool]
+LAST = 2
+"""Trials for each context at the end of a search that measure what would be confirmed."""
+
 Drawn = Callable[[Context, int], Action]
-"""Whether the constraints allow a setting, and the random setting that belongs to a trial's number."""
+"""The random setting that belongs to a trial's number."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Proposal:
 
 
 class Search:
-    """Proposes settings, and learns from closed trials. ``budget`` is the number of trials of the search."""
+    """Proposes settings, and learns from closed trials. ``budget`` is the number of the search's last trial."""
 
     def __init__(self, question: Question, budget: int | None, seed: int, allowed: Allowed, drawn: Drawn) -> None:
         self.question = question
@@ -83,12 +87,10 @@ class Search:
             size, following = following, int(np.ceil(GROWTH * following))
         return size
 
-    def fit(self, size: int) -> Theta:
-        """Return the hyperparameters after the first ``size`` closed trials."""
+    def fit(self, size: int) -> Theta | None:
+        """Return the hyperparameters after the first ``size`` closed trials; None if none of them was measured."""
         observations = Observations(self.question, self._closed[:size])
-        if not observations.measured():
-            observations = Observations(self.question, self._closed)
-        return Surrogate(observations, seed=self._seed).theta
+        return Surrogate(observations, seed=self._seed).theta if observations.measured() else None
 
     # proposals ----------------------------------------------------------------------------------------
 
@@ -97,14 +99,14 @@ class Search:
     ) -> Proposal | None:
         """Return what trial ``number`` measures under ``context``; None if every setting was.
 
-        ``fit`` gives hyperparameters by ``fit_size``.
+        ``fit`` gives hyperparameters by ``fit_size``; where it gives none, they are fitted at once.
         """
         index = self.question.contexts.index(context)
         observations = self.observations
         pending = [(observations.setting(action), self.question.contexts.index(drawn)) for action, drawn in in_flight]
         draw = np.random.default_rng(integer(self._seed, 2**63, "bayes", number))
         tried = _Tried(observations, index, pending)
-        if tried.wants_baseline(self._budget):
+        if self._closed and tried.wants_baseline(self._budget):
             assert self.question.baseline is not None
             return Proposal(self.question.baseline, REPEAT if tried.knows_baseline else SEARCH)
         measured = observations.measured()
@@ -116,12 +118,25 @@ class Search:
         exact = observations.repeats().is_exact
         if exact and self._is_exhausted(pending):
             return None
-        surrogate = Surrogate(observations, fit(self.fit_size(len(self._closed))))
-        candidates = _Candidates(surrogate, index, pending, exact=exact)
+        surrogate = Surrogate(observations, fit(self.fit_size(self.closed)), seed=self._seed)
+        last = self._last(surrogate, number, index, tried)
+        if last is not None:
+            return Proposal(observations.actions[last])
+        candidates = _Candidates(surrogate, index, pending, self._allowed, exact=exact)
         fresh = self._fresh(context, candidates.leaders[index], draw) or [self._drawn(context, number)]
         action = candidates.best(fresh, draw)
         known = observations.find(action)
         return Proposal(action, REPEAT if known in tried.worked and not exact else SEARCH)
+
+    def _last(self, surrogate: Surrogate, number: int, context: int, tried: _Tried) -> int | None:
+        """Return what would be confirmed in a context, near the end of the search, if it was never measured there.
+
+        A setting without the changes that don't matter is a guess of the model until then.
+        """
+        if self._budget - number >= LAST * len(self.question.contexts):
+            return None
+        best = Nomination(surrogate, self.observations, 0, self._allowed).best([context])
+        return None if best in tried.settings else best
 
     def _is_exhausted(self, pending: Pending) -> bool:
         """Return whether every setting of a small space was tried in every context."""
@@ -181,7 +196,7 @@ class Search:
         return neighbours
 
 
-Fit = Callable[[int], Theta]
+Fit = Callable[[int], Theta | None]
 
 
 def _moved(knob: Knob, value: Scalar, draw: np.random.Generator) -> Scalar:
@@ -211,6 +226,7 @@ class _Tried:
         self._busy = [setting for setting, where in pending if where == context]
         self._measured = [row for row in self._rows if row.worked]
         self.worked = {row.setting for row in self._measured}
+        self.settings = {row.setting for row in self._rows} | set(self._busy)
         self.knows_baseline = observations.baseline in self.worked
 
     def wants_baseline(self, budget: int) -> bool:
@@ -241,8 +257,8 @@ class _Tried:
 class _Candidates:
     """Candidates for a trial in one context, compared by what measuring them is worth."""
 
-    def __init__(self, surrogate: Surrogate, context: int, pending: Pending, *, exact: bool) -> None:
-        self._surrogate, self._context, self._exact = surrogate, context, exact
+    def __init__(self, surrogate: Surrogate, context: int, pending: Pending, allowed: Allowed, *, exact: bool) -> None:
+        self._surrogate, self._context, self._allowed = surrogate, context, allowed
         self._posterior = surrogate.with_pending(pending)
         self._observations = surrogate.observations
         busy = {setting for setting, where in pending if where == context}
@@ -256,10 +272,20 @@ class _Candidates:
         points = self._surrogate.points(observations.actions)
         fails = self._surrogate.works(points) < 0.5
         means = self._posterior.means(self._posterior.reach(points)) + 3.0 * fails
-        best = [np.argsort(row, kind="stable")[:LEADERS] for row in means]
+        best = [self._first_allowed(np.argsort(row, kind="stable"), context) for context, row in enumerate(means)]
         if observations.baseline is None:
             return best
         return [np.union1d(leaders, [observations.baseline]) for leaders in best]
+
+    def _first_allowed(self, order: Indices, context: int) -> Indices:
+        """Return the first settings of an order that the constraints allow in a context; if none is, the first."""
+        allowed = (index for index in order if self._permits(index, context))
+        first = np.array(list(islice(allowed, LEADERS)), dtype=np.intp)
+        return first if len(first) else order[:LEADERS]
+
+    def _permits(self, setting: int, context: int) -> bool:
+        contexts = self._observations.question.contexts.contexts
+        return self._allowed(self._observations.actions[setting], contexts[context])
 
     def best(self, fresh: Sequence[Action], draw: np.random.Generator) -> Action:
         """Return the candidate that is worth most."""
@@ -267,7 +293,8 @@ class _Candidates:
         pool = {exact_key(self._observations.actions[index]): self._observations.actions[index] for index in everyone}
         pool |= {exact_key(action): action for action in fresh}
         actions = list(pool.values())
-        open_ = np.array([self._observations.find(action) not in self._spent for action in actions])
+        closed = self._spent | {leader for leader in everyone if not self._permits(leader, self._context)}
+        open_ = np.array([self._observations.find(action) not in closed for action in actions])
         points = self._surrogate.points(actions)
         if self._surrogate.aims:
             return actions[self._sampled(points, open_, draw)]
@@ -319,7 +346,8 @@ class _Candidates:
         gain *= chance[chosen]
         if gain.max() > 1e-9:
             return int(chosen[np.argmax(gain)])
-        return int(chosen[np.argmax(variance[chosen] * open_[chosen])])
+        unknown = variance[chosen] * chance[chosen]
+        return int(chosen[np.argmax(unknown if unknown.any() else variance[chosen] * open_[chosen])])
 
     def _weights(self, means: Floats) -> Floats:
         """Return how much each context counts; of a robust goal, by the gains of the leader over all."""

@@ -12,7 +12,7 @@ from tunegym.tuning.inference.answer import Analysis, Answer, Gain, Verdict
 from tunegym.tuning.inference.coordinates import ContextIndex
 from tunegym.tuning.inference.decision import Certainty
 from tunegym.tuning.inference.observations import Question
-from tunegym.tuning.inference.wording import worded_verdict
+from tunegym.tuning.inference.wording import Background, worded_verdict
 from tunegym.tuning.model.space import Knob, Range
 from tunegym.tuning.model.values import Action, Context, Scalar, exact_key, native, pairs, spelled
 
@@ -95,7 +95,7 @@ def recommend(
     answer: Answer,
     policy: PolicyTable | str | None,
     context: Mapping[str, Any],
-    reason: str,
+    background: Background,
 ) -> Recommendation:
     """Return the settings to use, over all contexts or in those that ``context`` describes, wholly or in part.
 
@@ -105,7 +105,7 @@ def recommend(
         answer: of the analysis, in words.
         policy: the agent's saved policy; a text that says why it can't be used; None if there is none.
         context: values by env_param.
-        reason: why nothing was confirmed, if nothing was.
+        background: of its run.
 
     Raises:
         ConfigError: the run could not have drawn the context.
@@ -113,7 +113,7 @@ def recommend(
     """
     question = analysis.question
     wanted = checked_context(context, question)
-    verdict, notes = _asked(analysis, answer, wanted, reason)
+    verdict, notes = _asked(analysis, answer, wanted, background)
     chosen = verdict.chosen
     if chosen is None:
         hint = "see why with: tunegym status, or the reasons in journal.jsonl"
@@ -141,7 +141,7 @@ def recommend(
     )
 
 
-def _asked(analysis: Analysis, answer: Answer, wanted: Context, reason: str) -> tuple[Verdict, list[str]]:
+def _asked(analysis: Analysis, answer: Answer, wanted: Context, background: Background) -> tuple[Verdict, list[str]]:
     """Return the verdict in the contexts that a user means, and what to know about it."""
     contexts = analysis.question.contexts
     if not wanted:
@@ -154,7 +154,7 @@ def _asked(analysis: Analysis, answer: Answer, wanted: Context, reason: str) -> 
         nearest = pairs({name: contexts.contexts[matching[0]][name] for name in wanted})
         where = f"at {nearest}"
         notes.append(f"{pairs(wanted)} is represented by {nearest}, the nearest")
-    told = worded_verdict(answer, verdict, where, reason)
+    told = worded_verdict(answer, verdict, where, background)
     return told, [*notes, *told.notes]
 
 

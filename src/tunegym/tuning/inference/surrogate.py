@@ -200,6 +200,11 @@ class Surrogate:
         return samples.mean(axis=0) + typical, np.cov(samples.T).reshape(len(points), -1)
 
 
+def difference_variance(covariance: Floats, first: int, second: int) -> float:
+    """Return the variance of the difference between two normal variables."""
+    return float(covariance[first, first] + covariance[second, second] - 2.0 * covariance[first, second])
+
+
 def _limit_cost(scale: CostScale, limit: float) -> float:
     if scale.is_ratio and limit <= 0:
         return -np.inf if scale.sign > 0 else np.inf
@@ -218,10 +223,7 @@ def _working_samples(observations: Observations) -> Samples | None:
     rows: list[Row] = observations.rows
     if all(row.worked for row in rows):
         return None
-    groups: dict[tuple[int, int], list[float]] = {}
-    for row in rows:
-        groups.setdefault((row.setting, row.context), []).append(1.0 if row.worked else -1.0)
-    cells = Cells.of(groups)
+    cells = Cells.of(rows, np.array([1.0 if row.worked else -1.0 for row in rows]))
     points = observations.question.coordinates.points(observations.actions)
     flat = np.ones(len(cells))
     return Samples(points[cells.setting], cells.context, cells.mean, flat, 0.0 * flat)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tunegym.tuning.inference.answer import Answer, Candidate, Gain, Interval, Verdict
 from tunegym.tuning.inference.coordinates import changes_from
-from tunegym.tuning.model.values import Action, counted, number, pairs, plus_minus
+from tunegym.tuning.model.values import Action, counted, number, pairs, plus_minus, with_goal
 
 NONE_SURE = "not confirmed"
 
 
-def worded(answer: Answer, reason: str, run: str = "RUN") -> Answer:
-    """Return the answer with its sentences. ``reason`` says why there were no rounds, ``run`` names the run."""
-    writer = _Writer(answer, reason, run)
+@dataclass(frozen=True)
+class Background:
+    """What sentences say of an answer's run."""
+
+    run: str  # its folder, for the command that continues it
+    unconfirmed: str  # why there were no rounds
+    unfinished: str = ""  # the phase that isn't over
+
+
+def worded(answer: Answer, background: Background) -> Answer:
+    """Return the answer with its sentences."""
+    writer = _Writer(answer, background)
     return replace(
         answer,
         overall=writer.worded(answer.overall, coverage(answer)),
@@ -21,9 +30,9 @@ def worded(answer: Answer, reason: str, run: str = "RUN") -> Answer:
     )
 
 
-def worded_verdict(answer: Answer, verdict: Verdict, where: str, reason: str, run: str = "RUN") -> Verdict:
+def worded_verdict(answer: Answer, verdict: Verdict, where: str, background: Background) -> Verdict:
     """Return one verdict of an answer with its sentence; ``where`` names its contexts."""
-    return _Writer(answer, reason, run).worded(verdict, where)
+    return _Writer(answer, background).worded(verdict, where)
 
 
 def coverage(answer: Answer) -> str:
@@ -69,128 +78,125 @@ def _size(value: float, gain: Gain) -> str:
     return f"x{number(value, digits)}"
 
 
-def cells(verdict: Verdict, candidate: Candidate, metric: str) -> dict[str, str]:
+def value_title(answer: Answer) -> str:
+    """Return ``seconds (min)``: what settings are judged by, and which way is better."""
+    metric = answer.metric or "reward"
+    return with_goal(metric, {metric: answer.goal})
+
+
+def value_of(answer: Answer, candidate: Candidate) -> Interval | None:
+    """Return the value that a setting is judged by; None over several contexts."""
+    return candidate.values.get(answer.metric or "", candidate.reward)
+
+
+def context_sentences(answer: Answer) -> list[str]:
+    """Return the sentences of the contexts whose settings differ from those over all."""
+    common = answer.overall.chosen
+    return [
+        verdict.sentence
+        for verdict in answer.per_context
+        if common is None or verdict.chosen is None or verdict.chosen.action != common.action
+    ]
+
+
+def cells(answer: Answer, verdict: Verdict, candidate: Candidate) -> dict[str, str]:
     """Return the cells of a setting's row in the table of an answer."""
     if candidate.is_baseline:
-        certainty = "your settings"
+        certainty = "keep" if verdict.keeps_baseline else ""
     elif verdict.confirmed:
         certainty = candidate.certainty or ""
     else:
         certainty = NONE_SURE
-    value = candidate.values.get(metric, candidate.reward)
     return {
         "gain": gain_text(candidate.gain),
         "certainty": certainty,
-        metric or "reward": interval_text(value),
+        value_title(answer): interval_text(value_of(answer, candidate)),
         "samples": number(candidate.samples),
         "failed": number(candidate.failed) if candidate.failed else "",
     }
 
 
 class _Writer:
-    def __init__(self, answer: Answer, reason: str, run: str) -> None:
-        self._answer, self._reason, self._run = answer, reason, run
+    def __init__(self, answer: Answer, background: Background) -> None:
+        confirmed = any(verdict.confirmed for verdict in (answer.overall, *answer.per_context))
+        self._unsure = f"not confirmed: {'too few trials for it' if confirmed else background.unconfirmed}"
+        self._answer, self._background = answer, background
         self._metric = answer.metric or "reward"
         self._has_baseline = answer.baseline is not None
 
     def worded(self, verdict: Verdict, where: str) -> Verdict:
         """Return a verdict with its sentence and notes."""
-        text = self._sentence(verdict)
-        sentence = f"{where}: {text}" if where else text
-        notes = tuple(self._notes(verdict))
-        return replace(verdict, sentence=f"{sentence[:1].upper()}{sentence[1:]}.", notes=notes)
+        sentence = self._sentence(verdict)
+        if where:
+            sentence = f"{where}, {sentence}"
+        if self._background.unfinished and verdict.chosen is not None:
+            sentence = f"{self._background.unfinished} not finished, so far: {sentence}"
+        return replace(verdict, sentence=f"{sentence[:1].upper()}{sentence[1:]}.", notes=tuple(self._notes(verdict)))
 
     def _sentence(self, verdict: Verdict) -> str:
+        best = verdict.best
         if verdict.chosen is None:
             return f"nothing can be recommended: {verdict.reason}"
-        if verdict.basis == "model":
-            return self._by_model(verdict)
+        if best is None:
+            return f"keep your settings: nothing in the search looked better by more than noise; {self._unsure}"
         if not self._has_baseline:
-            return self._beside_runner_up(verdict)
-        return self._kept(verdict) if verdict.keeps_baseline else self._changed(verdict)
-
-    def _changed(self, verdict: Verdict) -> str:
-        """Say what to change."""
-        best = verdict.chosen
-        assert best is not None
-        change, rounds = _change(best), counted(verdict.rounds, "round")
+            return f"use {pairs(best.action)}: {self._value(best)}, {self._beside_runner_up(verdict)}"
         if best.gain is None:
-            return f"change {change}: your settings can't be compared, {self._broken(verdict)}"
-        gain, looks_worse = best.gain, not _is_better(best.gain)
-        if looks_worse:
-            return f"change {change}: likely better by all trials together; {rounds} alone show {self._beside(gain)}"
-        backing = "" if verdict.certainty == "sure" or not verdict.backed else ", and sure over all contexts"
-        said = f"{verdict.certainty}{backing}, {_ends(gain)}, {rounds}"
-        return f"change {change}: {self._metric} {_size(gain.mean, gain)} {self._unit(gain)} ({said})"
-
-    def _kept(self, verdict: Verdict) -> str:
-        """Say that the baseline stays, and what looks best."""
-        best = verdict.best
-        assert best is not None
-        assert best.gain is not None
-        rounds = counted(verdict.rounds, "round")
-        evidence = f"{self._beside(best.gain)}, {rounds}"
+            return f"use {_change(best)}: your settings {self._broken(verdict)}, so there is no gain on them"
+        if not verdict.keeps_baseline:
+            advice = self._advice(verdict) if verdict.settles_at else ""
+            return f"use {_change(best)}: {self._gain(verdict, best.gain)}{advice}"
         if not _is_better(best.gain):
-            return f"keep your settings: they look best; the runner-up, {_change(best)}, is at {evidence}"
-        return f"unclear, keep your settings for now: {_change(best)} looks best, at {evidence}{self._advice(verdict)}"
+            runner_up = f"the runner-up, {_change(best)}, was {self._gain(verdict, best.gain)}"
+            return f"keep your settings: they look best; {runner_up}"
+        looks = f"{_change(best)} looks best, {self._gain(verdict, best.gain)}"
+        return f"unclear, so keep your settings for now: {looks}{self._advice(verdict)}"
+
+    def _gain(self, verdict: Verdict, gain: Gain) -> str:
+        """Return a gain, how sure it is, and what it rests on."""
+        if not verdict.confirmed:
+            said = [verdict.certainty or "", f"about {_size(gain.mean, gain)}", self._unsure]
+            return f"{self._metric} {said[1]} by the search ({said[0]}; {said[2]})"
+        certainty = "" if verdict.certainty == "unclear" else f"{verdict.certainty}, "
+        backing = "and sure over all contexts, " if verdict.backed else ""
+        if not _is_better(gain) and not verdict.keeps_baseline:
+            backing += "by the search and the rounds together, "
+        better = " better than your settings" if _is_better(gain) and not verdict.keeps_baseline else ""
+        ends = f"95 % CI {_size(gain.low, gain)} to {_size(gain.high, gain)}"
+        rests = f"{certainty}{backing}{ends}, {counted(verdict.rounds, 'round')}"
+        return f"{self._metric} {_size(gain.mean, gain)}{better} ({rests})"
 
     def _advice(self, verdict: Verdict) -> str:
+        if not verdict.confirmed:
+            return ""
         if verdict.settles_at is None:
             return "; ten times as many trials would not settle it"
         budget = verdict.settles_at
-        return f"; {budget:,} trials in all would probably settle it: tunegym resume {self._run} --agent-steps {budget}"
+        command = f"tunegym resume {self._background.run} --agent-steps {budget}"
+        return f"; {budget:,} trials in all would probably settle it: {command}"
 
     def _beside_runner_up(self, verdict: Verdict) -> str:
-        """Say which setting is best where there is no baseline."""
-        chosen = verdict.chosen
-        assert chosen is not None
+        """Say how sure the best setting is where there is no baseline."""
+        if not verdict.confirmed:
+            return f"{self._unsure}; the best value of a search flatters itself"
         rounds = counted(verdict.rounds, "round")
-        value = self._value(chosen)
         if verdict.certainty == "unclear":
-            versus = f"can't be told apart from the runner-up after {rounds}"
-        else:
-            versus = f"{verdict.certainty} to be better than the runner-up, {rounds}"
-        return f"use {pairs(chosen.action)}: {value}, {versus}; there is no baseline to compare it with"
-
-    def _by_model(self, verdict: Verdict) -> str:
-        """Say what the search alone suggests."""
-        best, chosen = verdict.best, verdict.chosen
-        assert chosen is not None
-        unsure = f"not confirmed ({self._reason})"
-        if best is None:
-            return f"keep your settings: nothing in the search looked better by more than its noise; {unsure}"
-        if not self._has_baseline:
-            return f"use {pairs(best.action)}: {self._value(best)}, {unsure}; a search's best value flatters itself"
-        if best.gain is None or (chosen is best and best.certainty == "unclear"):
-            return f"change {_change(best)}: {self._broken(verdict)}; {unsure}"
-        about = f"about {_size(best.gain.mean, best.gain)} {self._unit(best.gain)} by the search"
-        if verdict.keeps_baseline:
-            if not _is_better(best.gain):
-                return f"keep your settings: nothing in the search looked better; {unsure}"
-            return f"unclear, keep your settings for now: {_change(best)} looks best, {about}; {unsure}"
-        return f"change {_change(best)}: likely better, {about}; {unsure}"
+            return f"which can't be told apart from the runner-up after {rounds}; there is no baseline"
+        return f"{verdict.certainty} to be better than the runner-up, {rounds}; there is no baseline"
 
     def _broken(self, verdict: Verdict) -> str:
         """Say what is wrong with the baseline."""
-        baseline = next((candidate for candidate in verdict.candidates if candidate.is_baseline), None)
-        if baseline is not None and baseline.violation:
-            return "your settings exceed the limits"
-        return "your settings failed"
+        baseline = _baseline(verdict)
+        return "exceed the limits" if baseline is not None and baseline.violation else "failed"
 
     def _value(self, candidate: Candidate) -> str:
-        interval = candidate.values.get(self._metric, candidate.reward)
+        interval = value_of(self._answer, candidate)
         if interval is None:
             return "its values differ by context"
         ends = ""
         if interval.low is not None and interval.high is not None and interval.low < interval.high:
             ends = f" (95 % CI {number(interval.low)} to {number(interval.high)})"
         return f"{self._metric} {number(interval.mean)}{ends}"
-
-    def _beside(self, gain: Gain) -> str:
-        return f"{_size(gain.mean, gain)} {self._unit(gain)} ({_ends(gain)})"
-
-    def _unit(self, gain: Gain) -> str:
-        return "as good" if gain.is_ratio else "against your settings"
 
     def _notes(self, verdict: Verdict) -> list[str]:
         notes: list[str] = []
@@ -204,7 +210,7 @@ class _Writer:
             notes.append(f"{counted(chosen.failed, 'trial')} of these settings failed")
         if chosen.violation:
             notes.append("it exceeds the limits; no setting that was measured keeps them all")
-        baseline = next((candidate for candidate in verdict.candidates if candidate.is_baseline), None)
+        baseline = _baseline(verdict)
         if baseline is not None and baseline is not chosen and baseline.failed:
             notes.append(f"your settings failed in {counted(baseline.failed, 'trial')}")
         return notes
@@ -224,8 +230,8 @@ def _is_better(gain: Gain) -> bool:
     return gain.mean > (1.0 if gain.is_ratio else 0.0)
 
 
-def _ends(gain: Gain) -> str:
-    return f"95 % CI {_size(gain.low, gain)} to {_size(gain.high, gain)}"
+def _baseline(verdict: Verdict) -> Candidate | None:
+    return next((candidate for candidate in verdict.candidates if candidate.is_baseline), None)
 
 
 def _change(candidate: Candidate) -> str:

@@ -14,19 +14,27 @@ from tunegym.core.errors import ActionError, StoreError
 from tunegym.core.files import dump_toml, write_atomic
 from tunegym.core.text import escaped
 from tunegym.tuning.agents import policies
-from tunegym.tuning.inference.answer import Analysis, Answer, Candidate, Verdict
+from tunegym.tuning.inference.answer import Analysis, Answer, Candidate, Interval, Verdict
 from tunegym.tuning.inference.importance import Importance, importance_of
 from tunegym.tuning.inference.observations import Question, advantages
 from tunegym.tuning.inference.recommendation import PolicyChoice, PolicyTable, Recommendation, recommend
-from tunegym.tuning.inference.wording import cells, drift_notes, gain_text, interval_text, place, worded
+from tunegym.tuning.inference.wording import (
+    Background,
+    drift_notes,
+    interval_text,
+    place,
+    value_of,
+    value_title,
+    worded,
+)
 from tunegym.tuning.model.scenario import Experiment, Objective
-from tunegym.tuning.model.space import Space, nested
-from tunegym.tuning.model.summary import Table, table_of
+from tunegym.tuning.model.space import Space
+from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import FAILURES, SEARCH, Measured, Trial, samples_of
-from tunegym.tuning.model.values import bare, counted, exact_key, number, pairs, rounded, seconds, spelled, with_goal
+from tunegym.tuning.model.values import bare, counted, exact_key, number, pairs, seconds, with_goal
 from tunegym.tuning.reports.charts import charts_of
 from tunegym.tuning.reports.results import Results, need_pandas
-from tunegym.tuning.reports.verdicts import REWARD, facts_of, toml_of
+from tunegym.tuning.reports.verdicts import answer_table, best_document, ends, facts_of, front_table
 from tunegym.tuning.stores import reader
 
 if TYPE_CHECKING:
@@ -34,6 +42,8 @@ if TYPE_CHECKING:
 
 BEST = "best.toml"
 CPU = "cpu_s"
+REWARD = "reward (max)"
+"""A column of rewards: more is always better."""
 MOST_CHOICES = 100
 """How many of a policy's choices are shown."""
 MOST_ROWS = 20
@@ -88,29 +98,19 @@ class TrialResults(Results):
     @cached_property
     def answer(self) -> Answer:
         """What to use, how much better that is than the baseline, and what this rests on."""
-        answer = worded(self.analysis.answer(), self._unconfirmed, str(self.folder.parent))
-        contexts = tuple(self._told(verdict) for verdict in answer.per_context)
-        return replace(answer, overall=self._told(answer.overall), per_context=contexts)
+        return worded(self.analysis.answer(), self._background)
 
     @property
-    def _unconfirmed(self) -> str:
-        """Why there were no rounds, where there were none."""
+    def _background(self) -> Background:
+        unfinished = ""
+        if self.state in ("running", "interrupted"):
+            unfinished = "search" if self.journal.after_search is None else "confirmation"
+        unconfirmed = "nothing differs enough, or the trials are too few"
         if self.head.confirm is None or self.head.confirm.mode == "off":
-            return "confirm is off"
-        if self._is_unfinished:
-            return "the run has not come to that"
-        return "nothing differs enough, or the trials are too few"
-
-    @property
-    def _is_unfinished(self) -> bool:
-        return self.state in ("running", "interrupted")
-
-    def _told(self, verdict: Verdict) -> Verdict:
-        """A verdict as users see it: "so far" before the end."""
-        if verdict.chosen is not None and self._is_unfinished:
-            phase = "search" if self.journal.after_search is None else "confirmation"
-            return replace(verdict, sentence=f"{phase} not finished, so far: {verdict.sentence}")
-        return verdict
+            unconfirmed = "confirm is off"
+        elif unfinished:
+            unconfirmed = "the run has not come to that"
+        return Background(str(self.folder.parent), unconfirmed, unfinished)
 
     @property
     def best(self) -> Candidate | None:
@@ -131,42 +131,34 @@ class TrialResults(Results):
     def _front(self) -> list[tuple[Candidate, bool]]:
         """The Pareto set, and whether each was confirmed: finalists first, then by reward."""
         overall = self.answer.overall
-        finalists = {exact_key(candidate.action) for candidate in overall.candidates if overall.confirmed}
-        front = [(candidate, exact_key(candidate.action) in finalists) for candidate in self.pareto]
+        finalists = {exact_key(candidate.action): candidate for candidate in overall.candidates if overall.confirmed}
+        keyed = [(exact_key(candidate.action), candidate) for candidate in self.pareto]
+        front = [(finalists.get(key, candidate), key in finalists) for key, candidate in keyed]
         return sorted(front, key=lambda pair: (not pair[1], -(pair[0].reward.mean if pair[0].reward else 0.0)))
 
-    @property
-    def judged(self) -> str | None:
-        """The metric that settings are judged by; None where that is the reward."""
-        return self.head.judged.metric
-
-    @property
-    def _plain_job(self) -> Trial | None:
+    @cached_property
+    def _job(self) -> Candidate | None:
         """The measurement of an experiment without knobs, which is no answer to anything."""
-        if self.head.agent is not None:
+        trial = next((trial for trial in self if trial.measured), None)
+        if self.head.agent is not None or trial is None:
             return None
-        return next((trial for trial in self if trial.measured), None)
+        values = {name: Interval(value) for name, value in trial.metrics.items()}
+        return Candidate(
+            action={},
+            changes={},
+            is_baseline=False,
+            gain=None,
+            certainty=None,
+            values=values,
+            reward=Interval(trial.reward),
+            trials=(trial.number,),
+            failed=0,
+            violation=0.0,
+        )
 
     def write_best(self, fixed: Mapping[str, Any]) -> None:
         """Write ``best.toml``: the settings with the fixed parameters beside them, ready to use."""
-        answer, more = self.answer, {"fixed": nested(fixed)} if fixed else {}
-        overall = answer.overall
-        document: dict[str, Any] = {}
-        if overall.chosen is not None:
-            document["best"] = toml_of(overall.chosen, overall) | more
-        for candidate in overall.candidates:
-            if candidate.is_baseline:
-                document["baseline"] = toml_of(candidate, replace(overall, chosen=None))
-        unsaid = replace(overall, chosen=None)
-        if self._front:
-            document["pareto"] = [
-                toml_of(candidate, replace(unsaid, basis="rounds" if confirmed else "model")) | more
-                for candidate, confirmed in self._front
-            ]
-        several = [toml_of(verdict.chosen, verdict) for verdict in answer.per_context if verdict.chosen is not None]
-        if several:
-            document["per_context"] = several
-        write_atomic(self.folder / BEST, dump_toml(document))
+        write_atomic(self.folder / BEST, dump_toml(best_document(self.answer, self._front, fixed)))
 
     @cached_property
     def _policy(self) -> PolicyTable | str | None:
@@ -179,23 +171,20 @@ class TrialResults(Results):
             return None
         knobs, drawn = self.head.space, Space({name: param.domain for name, param in self.head.params.params.items()})
         choices = []
-        for one in table.choices:
+        for choice in table.choices:
             try:
-                choices.append(replace(one, action=knobs.accept(one.action), context=drawn.accept(one.context)))
+                action, context = knobs.accept(choice.action), drawn.accept(choice.context)
             except ActionError:
-                place = self.folder / policies.FOLDER / policies.FILE
-                told = f"{pairs(one.action)} at {pairs(one.context) or '{}'}"
+                path = self.folder / policies.FOLDER / policies.FILE
+                wrong = f"{pairs(choice.action)} at {pairs(choice.context) or '{}'}"
                 hint = "resume the run, and it is written again"
-                return f"{place} doesn't belong to this journal: it has {told} ({hint})"
+                return f"{path} doesn't belong to this journal: it has {wrong} ({hint})"
+            choices.append(replace(choice, action=action, context=context))
         return replace(table, choices=tuple(choices))
 
     def recommend(self, context: Mapping[str, Any]) -> Recommendation:
         """The settings to use; see ``tunegym.recommend``."""
-        recommendation = recommend(self.name, self.analysis, self.answer, self._policy, context, self._unconfirmed)
-        if not context:
-            return recommendation
-        verdict = self._told(recommendation.verdict)
-        return replace(recommendation, verdict=verdict, sentence=verdict.sentence)
+        return recommend(self.name, self.analysis, self.answer, self._policy, context, self._background)
 
     def charts(self, fixed: Mapping[str, Any], share: float = 1.0) -> dict[str, Any]:
         """Plain data that ``report.html`` plots: ``fixed`` completes commands, ``share`` is its part of a page."""
@@ -222,7 +211,7 @@ class TrialResults(Results):
 
     def _counts(self) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
         statuses, verdict = self.statuses, self.answer.overall
-        best, notes = verdict.chosen, ()
+        best, facts, notes = verdict.chosen, None, ()
         row = {
             "open": number(len(self.journal.open)),
             "measured": number(statuses["measured"]),
@@ -232,7 +221,6 @@ class TrialResults(Results):
             "cached": number(self._cached),
             "best": "" if best is None else self._reached(best),
         }
-        facts = None
         if best is not None:
             facts = {**facts_of(best, verdict.confirmed), "answer": verdict.sentence}
             notes = (f"{escaped(self.name)}: {escaped(verdict.sentence)}",) if best.action else ()
@@ -242,10 +230,9 @@ class TrialResults(Results):
 
     def _reached(self, best: Candidate) -> str:
         """``seconds (min) 12.5 ±0.3 (threads=4)``; over several contexts, whose values don't compare, the settings."""
-        settings, metric = pairs(best.changes) or "your settings", self.judged
-        if metric is not None and metric in best.values:
-            return f"{with_goal(metric, self.goals)} {interval_text(best.values[metric])} ({settings})"
-        return settings if best.reward is None else f"{REWARD} {interval_text(best.reward)} ({settings})"
+        settings = pairs(best.changes) or "your settings"
+        value = value_of(self.answer, best)
+        return settings if value is None else f"{value_title(self.answer)} {interval_text(value)} ({settings})"
 
     # the summary --------------------------------------------------------------------------------------
 
@@ -315,65 +302,40 @@ class TrialResults(Results):
 
     def _best_facts(self) -> dict[str, Any] | None:
         """The best setting as plain data, and when it was found; of a plain job its measurement."""
-        best, job = self.best, self._plain_job
-        if job is not None:
-            measured = {"action": {}, "changes": {}, "reward": job.reward, "metrics": dict(job.metrics)}
-            unknown = {"interval": None, "gain": None, "better": "", "certainty": None, "intervals": {}}
-            counts = {"trial": job.number, "samples": 1, "failed": 0, "violation": 0.0, "confirmed": False}
-            return {**measured, **unknown, **counts, "found_s": None}
+        best = self._job or self.best
         if best is None:
             return None
-        same = exact_key(best.action)
-        times = [self.times[trial.number] for trial in self if trial.measured and exact_key(trial.action) == same]
-        tried = len({exact_key(trial.action) for trial in self if trial.measured})
-        confirmed = self.answer.overall.confirmed
-        return {**facts_of(best, confirmed), "found_s": min(times, default=None), "settings_tried": tried}
+        times: defaultdict[bytes, list[float]] = defaultdict(list)
+        for trial in self:
+            if trial.measured:
+                times[exact_key(trial.action)].append(self.times[trial.number])
+        found_s = min(times[exact_key(best.action)], default=None)
+        return {**facts_of(best, self.answer.overall.confirmed), "found_s": found_s, "settings_tried": len(times)}
 
     def _printed(self) -> tuple[Table | None, list[str], str]:
-        answer, lines = self.answer, list[str]()
+        name, answer, lines = escaped(self.name), self.answer, list[str]()
         if not self.statuses["measured"]:
-            lines = [f"{escaped(self.name)}: no trial was measured"]
+            lines = [f"{name}: no trial was measured"]
         elif self.head.agent is not None:
-            lines = [f"{escaped(self.name)}: {escaped(answer.overall.sentence)}"]
+            lines = [f"{name}: {escaped(answer.overall.sentence)}"]
             lines += [f"  {escaped(note)}" for note in (*answer.overall.notes, *drift_notes(answer))]
-        return self._best_table(), lines, "trajectory.csv"
+        return self._table(name), lines, "trajectory.csv"
 
-    def _best_table(self) -> Table | None:
-        """The answer over all and in each context, the Pareto set, or a plain job's metrics; None without any."""
-        answer, job = self.answer, self._plain_job
-        title = f"{escaped(self.name)}: best settings"
-        if job is not None:
-            title = f"{escaped(self.name)}: measured"
-            rows = [{name: number(value) for name, value in job.metrics.items()}]
-        elif self.pareto:
-            title = f"{escaped(self.name)}: Pareto set of {counted(len(self.pareto), 'setting')}"
-            if len(self.pareto) > MOST_ROWS:
-                title += f"; {counted(len(self.pareto) - MOST_ROWS, 'more')} in {BEST}"
-            rows = [self._front_row(candidate, confirmed) for candidate, confirmed in self._front[:MOST_ROWS]]
-        else:
-            rows = [row for verdict in (answer.overall, *answer.per_context) for row in self._answer_rows(verdict)]
-        if not rows:
-            return None
-        empty = [name for name in rows[0] if not any(row.get(name) for row in rows)]
-        rows = [{name: text for name, text in row.items() if name not in empty} for row in rows]
-        return table_of(title, rows, ("context", "settings", "certainty"))
-
-    def _answer_rows(self, verdict: Verdict) -> list[dict[str, str]]:
-        """What looks best, and the baseline, in one context or over all."""
-        where = place(verdict) or ("over all" if self.answer.per_context else "")
-        metric = self.judged or "reward"
-        shown = [candidate for candidate in verdict.candidates if candidate is verdict.best or candidate.is_baseline]
-        rows = []
-        for candidate in shown:
-            settings = "your settings" if candidate.is_baseline else pairs(candidate.changes)
-            rows.append({"context": where, "settings": escaped(settings), **cells(verdict, candidate, metric)})
-        return rows
-
-    def _front_row(self, candidate: Candidate, confirmed: bool) -> dict[str, str]:
-        knobs = {escaped(knob): spelled(rounded(value)) for knob, value in candidate.action.items()}
-        aims = [objective.metric for objective in self.objectives]
-        values = {with_goal(name, self.goals): interval_text(candidate.values.get(name)) for name in aims}
-        return {**knobs, **values, "certainty": "confirmed" if confirmed else "not confirmed"}
+    def _table(self, name: str) -> Table | None:
+        """The answer over all and in each context; in one context the Pareto set; or a plain job's metrics."""
+        if self._job is not None:
+            rows = tuple((escaped(metric), number(value.mean)) for metric, value in self._job.values.items())
+            return Table(f"{name}: measured", ("metric", "value"), rows, ("metric",))
+        if not self._front or self.answer.per_context:
+            return answer_table(f"{name}: best settings", self.answer)
+        overall = self.answer.overall
+        rows = [(candidate, overall.confirmed) for candidate in overall.candidates]
+        known = {exact_key(candidate.action) for candidate in overall.candidates}
+        rows += [pair for pair in self._front if exact_key(pair[0].action) not in known]
+        title = f"{name}: best settings and the Pareto set of {counted(len(self._front), 'setting')}"
+        if len(rows) > MOST_ROWS:
+            title += f"; {counted(len(rows) - MOST_ROWS, 'more')} in {BEST}"
+        return front_table(title, rows[:MOST_ROWS], self.objectives)
 
     # the policy ---------------------------------------------------------------------------------------
 
@@ -395,33 +357,32 @@ class TrialResults(Results):
         if len(shown) > MOST_CHOICES and is_counted:
             shown = sorted(shown, key=lambda choice: -drawn[exact_key(choice.context)])[:MOST_CHOICES]
         shown = shown[:: max(1, -(-len(shown) // MOST_CHOICES))]
-        choices = [self._choice_facts(choice, drawn if is_counted else None) for choice in shown]
+        choices = []
+        for choice in shown:
+            counts = dict.fromkeys(("drawn", "samples", "failed", "reward", "best"))
+            if is_counted:
+                counts = {"drawn": drawn[exact_key(choice.context)], **self._choice_counts(choice)}
+            facts = {"context": dict(choice.context), "action": dict(choice.action), "chance": choice.chance}
+            choices.append(facts | counts)
         return {"error": None, "trials": policy.trials, "of": len(policy.choices), "choices": choices}
 
-    def _choice_facts(self, choice: PolicyChoice, drawn: Counter[bytes] | None) -> dict[str, Any]:
-        """A policy's choice, what was measured of it, and the best in its context."""
-        facts: dict[str, Any] = {"context": dict(choice.context), "action": dict(choice.action)}
-        facts["chance"] = choice.chance
-        counts = dict.fromkeys(("drawn", "samples", "failed", "reward", "best"))
-        if drawn is None:
-            return facts | counts
-        context = exact_key(choice.context)
-        trials = self._by_cell.get((exact_key(choice.action), context), [])
+    def _choice_counts(self, choice: PolicyChoice) -> dict[str, Any]:
+        """What was measured of a policy's choice, and what is recommended in its context."""
+        action, context = exact_key(choice.action), exact_key(choice.context)
+        trials = self._by_cell.get((action, context), [])
         rewards = [trial.reward for trial in trials if trial.measured]
         verdicts = [verdict for verdict in self._verdicts if exact_key(verdict.context or {}) == context]
-        best = next((verdict.best or verdict.chosen for verdict in verdicts), None)
+        best = next((verdict.chosen for verdict in verdicts), None)
         beside = None
         if best is not None and best.reward is not None:
-            same = exact_key(best.action) == exact_key(choice.action)
-            beside = {"action": dict(best.action), "reward": best.reward.mean, "samples": best.samples, "chosen": same}
-        counts = {
-            "drawn": drawn[context],
+            beside = {"action": dict(best.action), "reward": best.reward.mean, "samples": best.samples}
+            beside["chosen"] = exact_key(best.action) == action
+        return {
             "samples": len(rewards),
             "failed": sum(trial.status in FAILURES for trial in trials),
             "reward": sum(rewards) / len(rewards) if rewards else None,
             "best": beside,
         }
-        return facts | counts
 
     @cached_property
     def _by_cell(self) -> Mapping[tuple[bytes, bytes], list[Trial]]:
@@ -441,16 +402,13 @@ class TrialResults(Results):
     def _entry(self, peers: Sequence[Results]) -> tuple[dict[str, Any], dict[str, str]]:
         best, chosen = self.facts["best"], self.best
         row = {"trials": number(self._done), "measured": number(self.statuses["measured"])}
-        row |= {f"best {REWARD}": "none", "gain": "", "samples": "0", "settings": "", "to best": ""}
+        row |= {"best": "none", "gain": "", "samples": "0", "settings": "", "to best": ""}
         if best is not None and chosen is not None:
-            verdicts = [verdict for verdict in self.answer.per_context if verdict.chosen is not None]
-            values = [f"{place(verdict)}: {gain_text(verdict.chosen.gain)}" for verdict in verdicts if verdict.chosen]
-            values = values or [interval_text(chosen.reward)]
             note = "limits exceeded" if best["violation"] else None
             labels = {name: bare(value) for name, value in best["action"].items()}
-            best = {**best, "note": note, "labels": labels, "values": values}
-            row[f"best {REWARD}"] = "\n".join([*values, *([note] if note else [])])
-            row["gain"] = gain_text(chosen.gain) + ("" if best["confirmed"] else "\nnot confirmed")
+            best = {**best, "note": note, "labels": labels, "value": self._value(chosen), "values": self._values()}
+            row["best"] = "\n".join([*best["values"], *([note] if note else [])])
+            row["gain"] = best["better"].replace(" ", "\n", 1) + ("" if best["confirmed"] else "\nnot confirmed")
             row["samples"] = number(best["samples"])
             row["settings"] = "\n".join(pairs({name: value}) for name, value in best["action"].items())
             row["to best"] = "" if best["found_s"] is None else seconds(best["found_s"])
@@ -466,6 +424,22 @@ class TrialResults(Results):
             "contexts": self._met(),
             "curve": self._curve(peers),
         }, row
+
+    def _value(self, chosen: Candidate) -> dict[str, Any] | None:
+        """What a setting is judged by; None over several contexts."""
+        value = value_of(self.answer, chosen)
+        if value is None:
+            return None
+        return {"title": value_title(self.answer), "mean": value.mean, "interval": ends(value)}
+
+    def _values(self) -> list[str]:
+        """What is recommended reaches in each context."""
+        title, values = value_title(self.answer), []
+        for verdict in self._verdicts:
+            if verdict.chosen is not None:
+                text = f"{title} {interval_text(value_of(self.answer, verdict.chosen))}"
+                values.append(f"{place(verdict)}: {text}" if verdict.context else text)
+        return values
 
     def _met(self) -> list[str]:
         """The contexts in which something was measured, where they are drawn from lists."""

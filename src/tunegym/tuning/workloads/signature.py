@@ -20,7 +20,7 @@ from typing import Any
 
 from tunegym.core.errors import Problem, UnresolvedReferenceError
 from tunegym.core.processes import start_python
-from tunegym.core.references import check_unconfused, file_hint, is_reference, locate, resolve
+from tunegym.core.references import check_unconfused, file_hint, is_reference, locate, refusal, resolve
 from tunegym.core.text import closest, did_you_mean
 from tunegym.tuning.model.values import spelled
 
@@ -197,17 +197,6 @@ def _check_methods(name: str, found: type) -> None:
         if reason is not None:
             what = f"{name}.{method}() can't be called as tunegym does: {reason}"
             raise UnresolvedReferenceError(what, hint=A_SERVER_HAS)
-
-
-def refusal(function: Callable[..., Any], *given: Any, **named: Any) -> str | None:
-    """Why a function doesn't take these arguments; None if it does, or doesn't say what it takes."""
-    try:
-        inspect.signature(function).bind(*given, **named)
-    except TypeError as error:
-        return str(error)
-    except ValueError:
-        return None
-    return None
 
 
 def _has(found: type, method: str) -> bool:

@@ -1,17 +1,21 @@
 // The answer in words and as one picture, and the evidence that it rests on.
 
-// Finalists and baseline of one verdict: a dot for the mean, a whisker for the interval, what it gains beside it.
+const ROLES = { answer: ["the answer", "star", "best"], tie: ["can't be told apart from it", "circle", "accent"], other: ["other settings", "circle", "muted"] };
+
+// The settings of one verdict on the scale of its gains: a mark for the mean, a whisker for the interval.
 function whiskerPlot(verdict) {
-  const { rows, title } = verdict;
-  const known = rows.filter((row) => row.mean !== null);
-  const base = known.find((row) => row.baseline);
+  const { title, is_ratio: isRatio } = verdict;
+  const rows = verdict.rows.filter((row) => row.mean !== null);
+  const labels = rows.map((row) => visible(row.label));
+  const [low, high] = spanned(rows.flatMap(({ mean, low, high }) => [mean, low ?? mean, high ?? mean]));
+  const base = rows.find((row) => row.baseline);
   const draw = (plot) => {
     const { context } = plot;
-    const gains = plot.width > 480 ? rows.map((row) => row.gain) : [];
-    const [top, bottom, right] = [6, plot.height - 36, plot.width - 14 - Math.ceil(plot.widest(gains))];
-    const left = Math.min(Math.ceil(plot.widest(rows.map((row) => visible(row.label)))) + 14, plot.width * 0.42);
-    const x = linear(padded(spanned(known.flatMap(({ mean, low, high }) => [mean, low ?? mean, high ?? mean])), 0.06), [left, right - 8]);
-    const y = categorical(rows.map((row) => visible(row.label)), [top, bottom]);
+    const [top, bottom, right] = [6, plot.height - 36, plot.width - 14];
+    const left = Math.min(Math.ceil(plot.widest(labels)) + 14, plot.width * 0.42);
+    const pixels = [left, right - 8];
+    const x = isRatio && high > 3 * low ? logarithmic([low / 1.06, high * 1.06], pixels) : linear(padded([low, high], 0.06), pixels);
+    const y = categorical(labels, [top, bottom]);
     plot.axes({ left, top, right, bottom, x, y: { ...y, ticks: () => y.ticks(rows.length) }, xTitle: visible(title) });
     if (base) {
       context.strokeStyle = colour("muted");
@@ -20,47 +24,48 @@ function whiskerPlot(verdict) {
       context.setLineDash([]);
     }
     rows.forEach((row, index) => {
-      const at = y.at(index);
-      context.fillStyle = colour("muted");
-      [context.textAlign, context.textBaseline] = ["left", "middle"];
-      if (gains.length) context.fillText(row.gain, right + 6, at);
-      if (row.mean === null) return;
-      context.strokeStyle = context.fillStyle = colour(row.role === "answer" ? "best" : row.role === "tie" ? "accent" : "muted");
+      const [px, py] = [x.at(row.mean), y.at(index)];
+      const [, shape, name] = ROLES[row.role];
+      context.strokeStyle = context.fillStyle = colour(name);
       context.lineWidth = 2;
-      if (row.low !== null && row.high > row.low) {
-        plot.line(x.at(row.low), at, x.at(row.high), at);
-        for (const end of [row.low, row.high]) plot.line(x.at(end), at - 4, x.at(end), at + 4);
+      if (row.high > row.low) {
+        plot.line(x.at(row.low), py, x.at(row.high), py);
+        for (const end of [row.low, row.high]) plot.line(x.at(end), py - 4, x.at(end), py + 4);
       }
-      if (row.role === "answer") plot.star(x.at(row.mean), at);
-      else mark(context, row.baseline ? "diamond" : "circle", x.at(row.mean), at, 4.4);
-      plot.hit(x.at(row.mean), at, row);
+      if (shape === "star") plot.star(px, py);
+      else mark(context, row.baseline ? "diamond" : shape, px, py, 4.4);
+      plot.hit(px, py, row);
     });
   };
-  const tip = (row) => [["setting", visible(row.label)], ...row.tip.map(([name, text]) => [visible(name), text])];
-  return new Plot({ height: 52 + 26 * rows.length, label: `Finalists and baseline with intervals${verdict.context ? ` at ${verdict.context}` : ""}`, draw, tip });
+  const tip = (row) => [["settings", visible(row.label)], ...Object.entries(row.cells).filter(([, text]) => text).map(([name, text]) => [visible(name), visible(text)])];
+  return new Plot({ height: 52 + 26 * rows.length, label: `Gains with intervals${verdict.context ? ` at ${verdict.context}` : ""}`, draw, tip });
 }
 
 function answerSection(experiment) {
-  const { verdicts, confidence } = experiment.page.answer;
+  const { verdicts } = experiment.page.answer;
   const [overall, ...contexts] = verdicts;
-  const drawn = verdicts.filter(({ rows }) => rows.some((row) => row.mean !== null));
-  const figure = (one) => el("figure", {}, el("figcaption", {}, verdicts.length > 1 ? visible(one.context || "over all contexts") : ""), whiskerPlot(one).node);
-  const items = [["answer", "star", "best"], ["tie", "circle", "accent"], ["other", "circle", "muted"]].filter(([role]) => drawn.some(({ rows }) => rows.some((row) => row.role === role && !row.baseline)))
-    .map(([role, shape, name]) => ({ text: { answer: "the answer", tie: "can't be told apart from it", other: "other finalists" }[role], shape, colour: name }));
-  if (drawn.some(({ rows }) => rows.some((row) => row.baseline))) items.push({ text: "baseline", shape: "diamond", colour: "muted" });
+  const shown = [overall, ...contexts.slice(0, MOST_CONTEXTS)];
+  const drawn = shown.filter(({ rows }) => rows.some((row) => row.mean !== null));
+  const figures = drawn.map((verdict) => el("figure", {}, contexts.length ? el("figcaption", {}, visible(verdict.context || "over all contexts")) : null, whiskerPlot(verdict).node));
+  const rows = drawn.flatMap((verdict) => verdict.rows);
+  const items = Object.entries(ROLES).filter(([role]) => rows.some((row) => row.role === role && !row.baseline))
+    .map(([, [text, shape, name]]) => ({ text, shape, colour: name }));
+  if (rows.some((row) => row.baseline)) items.push({ text: "your settings", shape: "diamond", colour: "muted" });
   return section("answer", "Answer", null, el("p", { class: "lead" }, visible(overall.sentence)),
-    contexts.length ? el("ul", { class: "sentences" }, ...contexts.slice(0, MOST_CONTEXTS).map((one) => el("li", {}, visible(one.sentence)))) : null,
-    drawn.length ? el("div", { class: "bar-row" }, legend([...items, { text: `${confidence} % confidence interval`, line: true, colour: "muted" }])) : null,
-    overall.rows.length && drawn.includes(overall) ? figure(overall) : null,
-    el("div", { class: "figures wide" }, ...drawn.filter((one) => one !== overall).slice(0, MOST_CONTEXTS).map(figure)));
+    contexts.length ? el("ul", { class: "sentences" }, ...shown.slice(1).map((verdict) => el("li", {}, visible(verdict.sentence)))) : null,
+    drawn.length ? el("div", { class: "bar-row" }, legend([...items, { text: "95 % confidence interval", line: true, colour: "muted" }])) : null,
+    el("div", { class: "figures wide" }, ...figures));
 }
 
 function evidenceSection(experiment) {
-  const { verdicts, titles, phases, noise, not_tested: untested } = experiment.page.answer;
-  const rows = verdicts.flatMap((one) => one.rows.map((row) => [...(verdicts.length > 1 ? [visible(one.context || "over all")] : []), visible(row.label), row.role === "other" ? "" : row.role, ...row.cells.map(right)]));
-  const notes = verdicts.flatMap((one) => one.notes.map((note) => `${verdicts.length > 1 && one.context ? `${one.context}: ` : ""}${note}`));
+  const { verdicts, phases, drift, tried } = experiment.page.answer;
+  const several = verdicts.length > 1;
+  const named = (verdict, cells) => (several ? [visible(verdict.context || "over all"), ...cells] : cells);
+  const rows = verdicts.flatMap((verdict) => verdict.rows.map((row) => named(verdict, [visible(row.label), ...Object.values(row.cells).map(right)])));
+  const notes = verdicts.flatMap((verdict) => verdict.notes.map((note) => `${verdict.context ? `${verdict.context}: ` : ""}${note}`));
+  const titles = verdicts.flatMap((verdict) => verdict.rows.map((row) => Object.keys(row.cells)))[0];
   return section("evidence", "What it rests on", null,
-    definitions([["trials", phases], ["noise", noise], ["not tested", visible(untested)]]),
+    definitions([["trials", phases], ["settings measured", visible(tried)], ["drift", visible(drift)]]),
     ...[...new Set(notes)].map((note) => el("p", { class: "about" }, visible(note))),
-    rows.length ? table([...(verdicts.length > 1 ? ["context"] : []), "setting", "", ...titles.map(right)], rows, { label: "evidence" }) : null);
+    rows.length ? table([...(several ? ["context"] : []), "settings", ...titles.map((title) => right(visible(title)))], rows, { label: "evidence" }) : null);
 }

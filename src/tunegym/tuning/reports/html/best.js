@@ -5,14 +5,21 @@ function tiles(experiment) {
   const measured = trials.statuses.measured || 0;
   const done = trials.total ? `${count(trials.done)} of ${count(trials.total)}` : count(trials.done);
   const tile = (name, value, about) => el("div", { class: "tile" }, el("span", {}, name), el("strong", {}, value), el("small", {}, about));
-  const how = best && (best.confirmed ? `from ${plural(best.samples, "confirmation trial")}` : "not confirmed");
   return el("div", { class: "tiles" },
-    experiment.per_context.length > 1
-      ? tile("contexts", count(experiment.per_context.length), how || "nothing was measured in all of them")
-      : tile(`best ${REWARD}`, best ? intervalText(best.reward, best.interval) : "none", best ? how : "nothing was measured"),
+    best ? tile(...bestTile(experiment)) : tile("best", "none", "nothing can be recommended"),
     tile("trials", done, `${count(measured)} measured, ${count(trials.done - measured)} not`),
     tile("time", seconds(time.wall_s), best && best.found_s !== null ? `best found after ${seconds(best.found_s)}` : ""),
     tile("agent", experiment.agent || "plain job", `seed ${experiment.seed}${experiment.repeats > 1 ? `, ${experiment.repeats} repeats` : ""}`));
+}
+
+// What the best settings gain and how sure that is; without a baseline, or where it stays, what they reach.
+function bestTile({ best, page }) {
+  const answer = page.answer.verdicts[0].rows.find((row) => row.role === "answer");
+  if (!answer) return [REWARD, intervalText(best.reward, best.interval), ""];
+  const [[, better], [, certainty], [title, value]] = Object.entries(answer.cells);
+  const [gain, interval] = better.split(" (");
+  if (gain) return ["gain on your settings", gain, `${certainty}, ${interval.replace(")", "")}`];
+  return [value ? `best ${visible(title)}` : "best", value || plural(best.samples, "sample"), answer.baseline ? "your settings: keep them" : certainty];
 }
 
 const MOST_ROWS = 20; // of the best settings; the others are folded
@@ -20,19 +27,19 @@ const MOST_ROWS = 20; // of the best settings; the others are folded
 function bestSection(experiment) {
   const { best, page } = experiment;
   if (!best) return section("best", "Best settings", null, empty("There is no best setting."));
-  const settings = Object.entries(page.labels.best.action).map(([name, text]) => [name, { text: visible(text), class: "value" }]);
-  const metrics = Object.entries(best.metrics).map(([name, mean]) => [withGoal(experiment, name), right(intervalText(mean, best.intervals[name])), right(number(best.spread[name], 2))]);
-  const fixed = Object.entries(page.fixed);
+  const valued = (entries) => entries.map(([name, text]) => [visible(name), { text: visible(text), class: "value" }]);
+  const settings = valued(Object.entries(page.labels.best.action));
+  const fixed = valued(Object.entries(page.fixed));
+  const metrics = Object.entries(best.metrics).map(([name, mean]) => [withGoal(experiment, name), right(intervalText(mean, best.intervals[name]))]);
   return section("best", "Best settings", best.violation > 0 ? "It exceeds a limit: no setting that was measured keeps all of them." : null,
     el("div", { class: "columns" },
       el("div", {}, el("h3", {}, "Settings"), settings.length ? table(["knob", "value"], settings.slice(0, MOST_ROWS), { label: "best settings" }) : empty("There is no knob."),
         settings.length > MOST_ROWS ? folded(`${plural(settings.length - MOST_ROWS, "more knob")}`, table(["knob", "value"], settings.slice(MOST_ROWS), { label: "more of the best settings" })) : null,
-        fixed.length ? folded(`${plural(fixed.length, "fixed parameter")}`, table(["parameter", "value"], fixed.map(([name, text]) => [name, { text: visible(text), class: "value" }]))) : null),
+        fixed.length ? folded(`${plural(fixed.length, "fixed parameter")}`, table(["parameter", "value"], fixed)) : null),
       el("div", {}, el("h3", {}, "Measured"),
-        experiment.per_context.length > 1 ? empty("Values of different contexts don't compare: each has its own above.") :
-        table(["", right("mean ± interval"), right("spread")], [[REWARD, right(intervalText(best.reward, best.interval)), right("")], ...metrics], { label: "metrics of the best setting" }))));
+        best.reward === null ? empty("Values of different contexts don't compare: each has its own above.") :
+        table(["", right("mean ± interval")], [[REWARD, right(intervalText(best.reward, best.interval))], ...metrics], { label: "metrics of the best setting" }))));
 }
-
 function runSection(run, experiment) {
   const { time } = experiment;
   return section("run", "What was run", null,

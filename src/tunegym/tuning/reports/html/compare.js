@@ -1,7 +1,8 @@
 // Several runs in one table and in one plot.
 
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
-const valued = (entries) => entries.filter(({ best }) => best && best.reward !== null); // not over contexts: the table has those of each
+// Not over contexts, whose values don't compare: the table has those of each.
+const valued = (entries) => entries.filter(({ best }) => best && best.value !== null);
 
 function lineStyle(index) {
   return { colour: PALETTE[index % PALETTE.length], dash: DASHES[Math.floor(index / PALETTE.length) % DASHES.length] };
@@ -16,13 +17,14 @@ function entryName(entry, entries) {
 
 // The ranges of a group's plots. A run that did much worse is of interest, so only very far values are left out.
 function compareReaches(entries) {
-  const bests = valued(entries).map((entry) => entry.best);
-  const ends = (some) => some.flatMap(({ reward, interval }) => interval || [reward]);
-  const usual = new Set([...bulk(bests.map((one) => one.reward)), Math.max(...bests.map((one) => one.reward))]);
-  const near = bests.filter((one) => usual.has(one.reward));
-  const best = new Reach(ends(bests), ends(near), 100);
+  const shown = valued(entries).map(({ best }) => best);
+  const ends = (bests) => bests.flatMap(({ value }) => value.interval || [value.mean]);
+  const usual = new Set(bulk(shown.map(({ value }) => value.mean)));
+  const highest = Math.max(...shown.map(({ reward }) => reward));
+  const near = shown.filter(({ value, reward }) => usual.has(value.mean) || reward === highest);
+  const best = new Reach(ends(shown), ends(near), 100);
   const points = entries.flatMap(({ curve }) => [...curve.trials, ...curve.seconds].map(([, reward]) => reward));
-  return [new Reach(points, [...(best.stretched ? near : bests).map((one) => one.reward), ...bulk(points)], 10), best];
+  return [new Reach(points, [...(best.stretched ? near : shown).map(({ reward }) => reward), ...bulk(points)], 10), best];
 }
 
 function curvesPlot(entries, kind, reach) {
@@ -56,26 +58,25 @@ function curvesPlot(entries, kind, reach) {
 }
 
 // The best of each with its interval; a dot and a whisker, since a bar would need a zero that a reward does not have.
-function bestPlot(entries, reach) {
-  const shown = valued(entries);
+function bestPlot(shown, reach, entries) {
   const draw = (plot) => {
     const names = shown.map((entry) => entryName(entry, entries));
     const left = Math.min(Math.ceil(plot.widest(names)) + 14, plot.width * 0.42);
     const bottom = plot.height - 36;
     const x = reach.scale([left, plot.width - 14]);
     const y = categorical(names, [8, bottom]);
-    plot.axes({ left, top: 8, right: plot.width - 14, bottom, x, y: { ...y, ticks: () => y.ticks(names.length) }, xTitle: "best reward with its confidence interval" });
+    plot.axes({ left, top: 8, right: plot.width - 14, bottom, x, y: { ...y, ticks: () => y.ticks(names.length) }, xTitle: `best ${visible(shown[0].best.value.title)} with its 95 % confidence interval` });
     shown.forEach((entry, index) => {
-      const [px, py, { interval }] = [x.at(entry.best.reward), y.at(index), entry.best];
+      const { mean, interval } = entry.best.value;
+      const [px, py, far] = [x.at(mean), y.at(index), x.far(mean)];
       plot.context.strokeStyle = plot.context.fillStyle = colour(lineStyle(entries.indexOf(entry)).colour);
       plot.context.lineWidth = 2;
       if (interval) plot.line(x.at(interval[0]), py, x.at(interval[1]), py);
-      const far = x.far(entry.best.reward);
       mark(plot.context, far ? "triangle" : "circle", px - 8 * far, py, 5);
       plot.hit(px, py, entry);
     });
   };
-  const tip = (entry) => [["run", visible(entry.run)], ["experiment", visible(entry.experiment)], ["best", intervalText(entry.best.reward, entry.best.interval)], ["samples", String(entry.best.samples)], ...Object.entries(entry.best.labels).map(([name, text]) => [visible(name), visible(text)])];
+  const tip = (entry) => [["run", visible(entry.run)], ["experiment", visible(entry.experiment)], ["best", visible(entry.best.values[0])], ["samples", String(entry.best.samples)], ...Object.entries(entry.best.labels).map(([name, text]) => [visible(name), visible(text)])];
   return new Plot({ height: 56 + 30 * shown.length, label: "Best of each with its interval", draw, tip });
 }
 
@@ -83,17 +84,19 @@ function compareGroup(title, entries, index) {
   const items = entries.map((entry, one) => ({ text: entryName(entry, entries), line: true, ...lineStyle(one) }));
   if (!entries.some((entry) => entry.best)) return section(`group-${index}`, title, null, empty("Too little was measured to compare anything."));
   const reaches = compareReaches(entries);
-  const [byTrial, byTime, best] = [curvesPlot(entries, "trials", reaches[0]), curvesPlot(entries, "seconds", reaches[0]), bestPlot(entries, reaches[1])];
+  const shown = valued(entries);
+  const alike = new Set(shown.map(({ best }) => best.value.title)).size === 1; // other metrics don't compare
+  const plots = [curvesPlot(entries, "trials", reaches[0]), curvesPlot(entries, "seconds", reaches[0]), ...(alike ? [bestPlot(shown, reaches[1], entries)] : [])];
   const told = el("p", { class: "told", role: "status" });
   const tell = () => { told.textContent = reaches.some((one) => one.outside) ? "Triangles at the edge mark values that lie farther out." : ""; };
   const range = rangeChoice(reaches, () => {
     tell();
-    for (const plot of [byTrial, byTime, best]) plot.redraw();
+    for (const plot of plots) plot.redraw();
   });
   tell();
   return section(`group-${index}`, title, null, el("div", { class: "bar-row" }, legend(items), range), range ? told : null,
-    el("div", { class: "columns" }, el("div", {}, el("h3", {}, "Best so far, by trial"), byTrial.node), el("div", {}, el("h3", {}, "Best so far, by time"), byTime.node)),
-    ...(valued(entries).length ? [el("h3", {}, "Best of each"), best.node] : []));
+    el("div", { class: "columns" }, el("div", {}, el("h3", {}, "Best so far, by trial"), plots[0].node), el("div", {}, el("h3", {}, "Best so far, by time"), plots[1].node)),
+    ...(alike ? [el("h3", {}, "Best of each"), plots[2].node] : []));
 }
 
 function comparisonTable(entries) {
@@ -101,11 +104,11 @@ function comparisonTable(entries) {
     const { best } = entry;
     return [
       visible(entry.run), visible(entry.experiment), visible(entry.agent || ""), entry.state, right(count(entry.trials)), right(count(entry.measured)),
-      best && best.values.length > 1 ? { text: visible(best.values.join("; ")), class: "value" } : right(best ? best.values[0] : "none"), right(best ? best.better : ""), right(best ? count(best.samples) : "0"),
+      best ? visible(best.values.join("; ")) : "none", right(best ? best.better : ""), right(best ? count(best.samples) : "0"),
       { text: best ? pairs(best.labels) : "", class: "value" }, right(best ? seconds(best.found_s) : ""), right(seconds(entry.total_s)),
     ];
   });
-  return table(["run", "experiment", "agent", "state", right("trials"), right("measured"), right(`best ${REWARD}`), right("gain on baseline"), right("samples"), "best settings", right("time to best"), right("total time")], rows, { label: "runs" });
+  return table(["run", "experiment", "agent", "state", right("trials"), right("measured"), "best", right("gain"), right("samples"), "best settings", right("time to best"), right("total time")], rows, { label: "runs" });
 }
 
 function comparePage(facts) {

@@ -49,7 +49,7 @@ function isoline(plot, grid, level, x, y) {
 }
 
 function contourSection(trials, open) {
-  const shares = new Map(trials.experiment.importance.shares.map((one) => [one.name, one.share ?? -1]));
+  const shares = knobShares(trials.experiment);
   const knobs = trials.knobs.slice().sort((a, b) => (shares.get(b.name) ?? -1) - (shares.get(a.name) ?? -1));
   const [pair] = trials.experiment.importance.pairs;
   const chosen = pair ? pair.names.map((name) => knobs.find((one) => one.name === name)) : knobs.slice(0, 2);

@@ -1,4 +1,4 @@
-// One plot per knob and env_param, and how much of the reward's variance each explains.
+// One plot per knob and env_param, and how much each knob matters.
 
 const MOST_PLOTS = 12; // the others are folded
 
@@ -45,7 +45,7 @@ function medians(plot, trials, parameter, x, y) {
 // As they were declared; where there are too many to look at, the ones that matter most first.
 function plotOrder(trials) {
   if (trials.parameters.length <= MOST_PLOTS) return trials.parameters;
-  const share = new Map(trials.experiment.importance.shares.map((one) => [one.name, one.share]));
+  const share = knobShares(trials.experiment);
   return trials.parameters.slice().sort((a, b) => (share.get(b.name) ?? -1) - (share.get(a.name) ?? -1));
 }
 
@@ -59,22 +59,27 @@ function knobSection(trials, open) {
     told.textContent = reach.told("measured trial");
     for (const { plot } of made) plot.redraw();
   });
-  const first = made.length > MOST_PLOTS && trials.experiment.importance.shares.length ? " Those that explain most come first." : "";
+  const first = made.length > MOST_PLOTS && trials.experiment.importance.knobs.length ? " Those that matter most come first." : "";
   return section("knobs", "One plot per knob",
     `Every measured trial by the value of one knob; the other knobs vary too.${lists ? " A short line is a value's median." : ""}${first}`,
     el("div", { class: "bar-row" }, cloudLegend(trials), range), range ? told : null, figures(0, MOST_PLOTS),
     made.length > MOST_PLOTS ? folded(`show all ${count(made.length)} plots`, figures(MOST_PLOTS)) : null);
 }
 
-function importanceSection(experiment) {
-  const { importance } = experiment;
-  const about = "The share of the reward's variance that each explains by itself, corrected for chance; for knobs, of what the context leaves. A pair's share is what both explain, and in brackets what they explain only together.";
-  if (importance.note) return section("importance", "Importance", about, empty(`No estimate: ${importance.note}.`));
-  const rows = importance.shares.map(({ name, kind, share }) =>
-    el("li", {}, el("span", {}, visible(name), kind === "env_param" ? el("span", { class: "tag" }, "drawn") : null),
-      share === null ? el("em", {}, "its values come too seldom") : bar(share), el("b", {}, share === null ? "" : percent(share))));
-  const both = importance.pairs.map(({ names, share, together }) =>
-    el("li", {}, el("span", {}, names.map(visible).join(" and ")), bar(share), el("b", {}, `${percent(share)} (${percent(together)})`)));
-  return section("importance", "Importance", about, el("ul", { class: "bars" }, ...rows, ...both),
-    el("p", { class: "empty" }, `From ${plural(importance.trials, "measured trial")}, cached ones left out.`));
+function knobShares({ importance }) {
+  return new Map(importance.knobs.map(({ names, share }) => [names[0], share]));
+}
+
+function importanceSection({ importance }) {
+  const { measured, knobs, pairs, failures } = importance;
+  const about = "How much of the spread of costs within contexts each knob explains by the model, with its 95 % interval; a pair, what its values do beyond those of each. The rest is what more knobs do together.";
+  const rows = [...knobs, ...pairs].map(({ names, share, low, high }) =>
+    el("li", {}, el("span", {}, names.map(visible).join(" and ")), bar(share), el("b", {}, `${percent(share)} (${percent(low)} to ${percent(high)})`)));
+  const failing = failures.map(({ name, value, trials, kinds }) => {
+    const shares = Object.entries(kinds).map(([kind, times]) => `${times === trials ? "all" : `${count(times)} of`} ${count(trials)} ${kind.replace("_", " ")}`);
+    return el("li", {}, visible(`${name} = ${value}: ${shares.join(", ")}`));
+  });
+  return section("importance", "Importance", about,
+    rows.length ? el("ul", { class: "bars" }, ...rows) : empty(`No estimate: ${plural(measured, "measured trial")} can't tell.`),
+    failing.length ? el("ul", {}, ...failing) : null);
 }

@@ -1,0 +1,1 @@
+"""Tuning problems whose truth is known: ``catalog`` names them, ``family`` says what each one promises."""

@@ -1,1 +1,0 @@
-"""What the ``optuna`` agent finds and costs, beside Optuna alone with the same sampler."""
