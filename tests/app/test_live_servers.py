@@ -12,10 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.soundness import assert_sound, records
+from tests.soundness import assert_sound
 
 import tunegym
 from tunegym.tuning.stores import reader
+from tunegym.tuning.stores.records import ReserveRecord
 
 Killing = Callable[..., contextlib.AbstractContextManager[list[int]]]
 
@@ -61,7 +62,7 @@ def _serves(pid: int) -> bool:
 
 def _stepping(live: Any) -> bool:
     journals = live.output.glob(f"live/*/e/{reader.JOURNAL}")
-    return any(record["record"] == "reserve" for journal in journals for record in records(journal))
+    return any(isinstance(record, ReserveRecord) for journal in journals for record in reader.entries(journal))
 
 
 @pytest.fixture(params=["process", "tcp"])
@@ -146,7 +147,7 @@ def test_a_server_that_always_fails_ends_its_experiment(live: Any) -> None:
     results = assert_sound(live.run)
     assert (results["doomed"].steps, results["fine"].steps) == (6, 40)
     told = "all of the first 6 failed: step: RuntimeError: step 6 was to fail"
-    assert results["doomed"].journal.ended.reason == told
+    assert results["doomed"].journal.ended["reason"] == told
     assert "doomed: latest failure: step: RuntimeError: step 6 was to fail" in results["doomed"].counts().notes
     (live.folder / "mended").touch()
     assert tunegym.resume(live.run) == 0
@@ -175,8 +176,8 @@ def test_a_server_that_always_dies(
     results = assert_sound(live.run)
     assert results["doomed"].steps == steps
     assert list(live.reasons("doomed")) == list(range(10, steps + 1))
-    assert results["doomed"].journal.ended.code == 1
-    assert said in results["doomed"].journal.ended.reason
+    assert results["doomed"].journal.ended["code"] == 1
+    assert said in results["doomed"].journal.ended["reason"]
     assert said in caplog.text
     assert results["fine"].steps == 40
     (live.folder / "mended").touch()
