@@ -90,10 +90,13 @@ def test_state_and_problem(
 # the answer -----------------------------------------------------------------------------------------------
 
 
+KNOBS = {"x": {"values": [1, 2, 3, 4]}}
+
+
 def test_found_when_it_was_first_measured(written: Written) -> None:
     """Time between sessions doesn't count."""
-    made = [trial(1, 3, -9.0, Failed("f")), trial(2, 2, 1.0), trial(3, 1, 5.0), trial(4, 1, 5.0)]
-    results = written(made, ended=None)
+    made = [trial(1, 4, -9.0, Failed("f")), trial(2, 2, 1.0), trial(3, 1, 5.0), trial(4, 1, 5.0)]
+    results = written(made, ended=None, knobs=KNOBS)
     best = facts(results)["best"]
     assert (best["trial"], best["found_s"]) == (3, pytest.approx(0.3))
     path = results.folder / "e" / "journal.jsonl"
@@ -197,8 +200,6 @@ def test_time_and_cost(written: Written) -> None:
 
 
 # among other runs -----------------------------------------------------------------------------------------
-
-KNOBS = {"x": {"values": [1, 2, 3, 4]}}
 
 
 def of(*rewards: float | None) -> list[Trial]:

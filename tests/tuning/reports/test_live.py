@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from gymnasium import spaces
+from tests.heads import head
 from tests.tuning.reports.live_journals import (
     GRAVITY,
     LARGE,
@@ -22,6 +23,7 @@ from tunegym.core.errors import StoreError
 from tunegym.tuning.inference.episodes import MOST_WINDOWS, Pace, Windows, context_groups
 from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import load, recommend
+from tunegym.tuning.stores.columns import Step
 
 
 def test_facts(tmp_path: Path) -> None:
@@ -152,7 +154,19 @@ def test_names_keep_their_values(tmp_path: Path, size: int) -> None:
     for number, space in enumerate((spaces.Dict(keys), spaces.Dict(keys[::-1])), start=1):
         store = open_store(tmp_path / "e", actions=space, observations=space)
         store.reserve(number)
-        store.add(number, 1, element, store.pack(element), 1.0, 0.001, False, False, {}, {})
+        step = Step(
+            number=number,
+            episode=1,
+            action=element,
+            observation=store.pack(element),
+            reward=1.0,
+            duration=0.001,
+            terminated=False,
+            truncated=False,
+            context={},
+            metrics={},
+        )
+        store.add(step)
         store.close()
     results = LiveResults("e", tmp_path / "e")
     for found in (results.actions(), results.observations()):
@@ -177,7 +191,8 @@ def test_an_experiment_that_has_not_started(tmp_path: Path) -> None:
 
 
 def test_few_contexts_are_told_one_by_one() -> None:
-    (one,) = context_groups({"a": {"values": [1, 1.0]}, "b": {"values": ["x", "y"]}}, Windows())
+    env_params = head(env_params={"a": {"values": [1, 1.0]}, "b": {"values": ["x", "y"]}}).env_params
+    (one,) = context_groups(env_params, Windows())
     assert one.labels == ["a=1 b=x", "a=1 b=y", "a=1.0 b=x", "a=1.0 b=y"]
     assert one.place({"a": 1.0, "b": "x"}) == 2
     assert one.place({"a": 1, "b": "z"}) is None
@@ -192,7 +207,7 @@ def test_many_contexts_are_grouped_by_one_parameter_at_a_time() -> None:
         "flag": {"values": [True, False]},
         "drawn": {"values": [1, 2], "draw": "step"},
     }
-    size, load_range, flag = context_groups(env_params, Windows())
+    size, load_range, flag = context_groups(head(env_params=env_params).env_params, Windows())
     assert size.labels == ["size=0 to 4", "size=5 to 9", "size=10 to 14", "size=15 to 19"]
     assert [size.place({"size": at}) for at in (0, 4, 5, 19)] == [0, 0, 1, 3]
     assert load_range.labels[0] == "load=0 to 0.25"

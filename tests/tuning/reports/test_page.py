@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
+from tests import heads
 from tests.tuning.model.test_values import NUMBERS, SECONDS
 
 from tunegym.core.files import dump_toml
@@ -48,7 +49,7 @@ def test_columns_are_aligned_whatever_the_outcome() -> None:
         Trial(3, {"c": "b"}, {"x": True, "y": 3}, Pruned("hopeless"), -1e15, 0.25, reports=reports),
     ]
     knobs = {"x": {"values": [1, 1.0, True, "1"]}, "y": {"low": 0, "high": 2**61, "dtype": "int"}}
-    head = {"knobs": knobs, "env_params": {"c": {"values": ["a", "b"]}}, "metrics": ["m"]}
+    head = heads.head(knobs=knobs, env_params={"c": {"values": ["a", "b"]}}, metrics=["m"])
     table = columns(trials, head, {1: 1.5})
     assert [table["statuses"][index] for index in table["status"]] == ["measured", "failed", "pruned"]
     assert [table["reasons"][index] for index in table["reason"]] == ["", "broken", "hopeless"]

@@ -12,7 +12,7 @@ import pytest
 from tests.tuning.reports.conftest import write_journal
 
 import tunegym
-from tunegym.core.errors import ConfigError, TunegymError
+from tunegym.core.errors import ConfigError, StoreError
 from tunegym.tuning.model.space import Choice, EnvParam
 from tunegym.tuning.model.trial import Measured, Trial
 from tunegym.tuning.reports.results import RunResults, find_run, find_runs, load, recommend
@@ -116,8 +116,8 @@ def test_recommend_of_several_experiments(runs: Callable[..., RunResults]) -> No
         recommend(folder, experiment="rigth")
     assert recommend(folder, experiment="right").experiment == "right"
     assert recommend(folder / "left").experiment == "left"
-    with pytest.raises(TunegymError, match="nothing can be recommended"):
-        recommend(folder, {"load": 1}, experiment="later")
+    with pytest.raises(StoreError, match="Nothing can be recommended"):
+        recommend(folder, experiment="later")
 
 
 CHOICE = '{"context": {"load": "low"}, "action": %s, "chance": null}'
@@ -138,6 +138,6 @@ def test_a_policy_that_can_not_be_used(written: Callable[..., RunResults], why: 
     (folder / "e" / "policy").mkdir()
     (folder / "e" / "policy" / "policy.json").write_text(text)
     found = recommend(folder, {"load": "low"})
-    assert (found.source, dict(found.action)) == ("trials", {"x": 1})
+    assert (found.policy, dict(found.action)) == (False, {"x": 1})
     assert "this is from the trials, since the policy can't be used: " in str(found.note)
     assert why in str(found.note)
