@@ -192,7 +192,7 @@ def test_an_environment_writes_the_journal_of_a_run(document: dict[str, Any]) ->
 
     assert told(outside) == told(inside)
     assert outside.journal.ended is not None
-    assert "agent_steps = 6" in outside.journal.ended["reason"]
+    assert "agent_steps = 6" in outside.journal.ended.reason
     assert outside.folder.with_name("report.html").exists()
     assert outside.folder.joinpath("env.csv").read_text() == inside.folder.joinpath("env.csv").read_text()
     assert {path.name for path in outside.folder.iterdir()} == {path.name for path in inside.folder.iterdir()}

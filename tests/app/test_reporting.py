@@ -78,7 +78,7 @@ def test_a_run_parses_its_finished_journal_once(scenario: Path, monkeypatch: pyt
 
     class Counted(reader.Reader):
         def read(self, *, last: bool = False) -> Any:
-            if reader.scan(self.path).ended is not None:
+            if self.path.exists() and b'"record":"end"' in self.path.read_bytes():
                 parsed.append(self.path)
             return super().read(last=last)
 
