@@ -100,7 +100,8 @@ class _Effect:
     def share(self, total: float) -> Share:
         """Return its share of a variance."""
         share = self.size / total
-        low, high = np.quantile(self.draws / (total - self.size + self.draws), [0.025, 0.975])
+        whole = np.maximum(total - self.size + self.draws, 1e-300)  # a draw may be 0, as everything else
+        low, high = np.quantile(self.draws / whole, [0.025, 0.975])
         return Share(self.names, share, min(float(low), share), max(float(high), share))
 
 
