@@ -17,7 +17,8 @@ from tunegym.tuning.reports.live import LiveResults
 from tunegym.tuning.reports.results import SCENARIO, Results, find_run
 from tunegym.tuning.reports.trials import TrialResults
 from tunegym.tuning.stores import reader
-from tunegym.tuning.stores.reader import Lost, Steps
+from tunegym.tuning.stores.reader import ClosedTrial
+from tunegym.tuning.stores.records import Lost, OpenRecord, ReserveRecord, Steps
 from tunegym.tuning.stores.views import ENV, EPISODES, TRAJECTORY
 
 _Row = tuple[int, str, Mapping[str, Any], int | None]
@@ -56,16 +57,18 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _check_numbers(results: TrialResults, *, complete: bool) -> None:
-    counts: dict[str, Counter[int]] = {"open": Counter(), "close": Counter()}
-    for record in records(results.path):
-        if record["record"] in counts:
-            counts[record["record"]][record["number"]] += 1
-    for kind, numbers in counts.items():
+    opened, ended = Counter[int](), Counter[int]()
+    for entry in reader.entries(results.path):
+        if isinstance(entry, OpenRecord):
+            opened[entry.number] += 1
+        elif isinstance(entry, ClosedTrial):
+            ended[entry.trial.number] += 1
+    for kind, numbers in {"open": opened, "close": ended}.items():
         twice = sorted(number for number, count in numbers.items() if count > 1)
         assert not twice, f"{results.name}: numbers with more than one {kind} record: {twice}"
     if complete:
         assert not results.journal.open, f"{results.name}: still open: {sorted(results.journal.open)}"
-        closed = sorted(counts["close"])
+        closed = sorted(ended)
         assert closed == list(range(1, len(closed) + 1)), f"{results.name}: numbers are missing: {closed}"
 
 
@@ -141,19 +144,19 @@ def _steps(one: Steps) -> list[_Row]:
 def _check_reserved(results: LiveResults, *, complete: bool) -> None:
     """Numbers follow one another: none on record that wasn't reserved before, or that was on record already."""
     name, reserved, upto = results.name, 0, 0
-    for record in records(results.path):
-        kind = record["record"]
-        if kind == "reserve":
-            assert record["upto"] >= upto, f"{name}: {record['upto']} is reserved, and {upto} is used"
-            reserved = record["upto"]
-        elif kind == "lost":
-            assert record["first"] == upto + 1 <= record["last"] <= reserved, f"{name}: lost, but {upto}, {reserved}"
-            upto = record["last"]
-        elif kind == "steps":
-            counted = sum(record["statuses"].values())
-            assert record["upto"] - upto == counted, f"{name}: steps up to {record['upto']} from {upto}, not {counted}"
-            assert record["upto"] <= reserved, f"{name}: {record['upto']} is used, and {reserved} is reserved"
-            upto = record["upto"]
+    for entry in reader.entries(results.path):
+        match entry:
+            case ReserveRecord():
+                assert entry.upto >= upto, f"{name}: {entry.upto} is reserved, and {upto} is used"
+                reserved = entry.upto
+            case Lost():
+                assert entry.first == upto + 1 <= entry.last <= reserved, f"{name}: lost, but {upto}, {reserved}"
+                upto = entry.last
+            case Steps():
+                counted = sum(entry.statuses.values())
+                assert entry.upto - upto == counted, f"{name}: steps up to {entry.upto} from {upto}, not {counted}"
+                assert entry.upto <= reserved, f"{name}: {entry.upto} is used, and {reserved} is reserved"
+                upto = entry.upto
     if complete:
         assert reserved == upto, f"{name}: numbers {upto + 1} to {reserved} are unaccounted for"
 

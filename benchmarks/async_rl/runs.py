@@ -84,7 +84,7 @@ def pace(agent: str, slots: int, spread: bool, steps: int, step_s: float = 0.02)
     document = {"name": "slow", "seed": 0, "scenario_dir": str(ROOT), "system": {"slots": slots}}
     place, wall_s = _run({**document, "experiments": [experiment]})
     groups = [one for one in reader.entries(place / "journal.jsonl") if isinstance(one, reader.Steps)]
-    points = [(one.upto, one.at) for one in groups if one.upto >= steps // 4]
+    points = [(one.upto, one.since) for one in groups if one.upto >= steps // 4]
     (first, began), (last, ended) = points[0], points[-1]
     return (last - first) / (ended - began), wall_s
 

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 from tests.app.conftest import Start, left_of
 from tests.conftest import Cli
-from tests.soundness import assert_sound, read_rows, records
+from tests.soundness import assert_sound, read_rows
 
 import tunegym as package
 from tunegym.tuning.stores import reader
 from tunegym.tuning.stores.columns import MOST_ROWS
+from tunegym.tuning.stores.records import Lost, ReserveRecord, SessionRecord, Steps
 from tunegym.tuning.stores.steps import FLUSH_S
 from tunegym.tuning.stores.views import ENV, EPISODES, TRAJECTORY
 
@@ -35,12 +36,12 @@ def _journal(live: Any) -> Path:
     return live.run / "e" / reader.JOURNAL
 
 
-def _sessions(live: Any) -> list[list[dict[str, Any]]]:
+def _sessions(live: Any) -> list[list[reader.Entry]]:
     """The records of each session."""
-    found: list[list[dict[str, Any]]] = []
+    found: list[list[reader.Entry]] = []
     for journal in live.output.glob(f"live/*/e/{reader.JOURNAL}"):
-        for record in records(journal):
-            if record["record"] == "session":
+        for record in reader.entries(journal):
+            if isinstance(record, SessionRecord):
                 found.append([])
             if found:
                 found[-1].append(record)
@@ -49,7 +50,7 @@ def _sessions(live: Any) -> list[list[dict[str, Any]]]:
 
 def _begun(live: Any) -> int:
     """How many sessions have taken steps."""
-    return sum(any(record["record"] == "reserve" for record in session) for session in _sessions(live))
+    return sum(any(isinstance(record, ReserveRecord) for record in session) for session in _sessions(live))
 
 
 @pytest.fixture
@@ -107,26 +108,26 @@ def _check_storm(live: Any, said: str) -> None:
     """Everything holds; the next session says how much each lost, and it is little."""
     (results,) = assert_sound(live.run).values()
     sessions = _sessions(live)
-    lost = [record for session in sessions for record in session if record["record"] == "lost"]
+    lost = [record for session in sessions for record in session if isinstance(record, Lost)]
     assert lost, "no kill cost anything: the storm was none"
     told = [tuple(map(int, found)) for found in LOST.findall(said)]
     for record in lost:
-        assert (record["last"] - record["first"] + 1, record["first"], record["last"]) in told, record
-    assert results.statuses["cancelled"] == sum(record["last"] - record["first"] + 1 for record in lost)
+        assert (record.last - record.first + 1, record.first, record.last) in told, record
+    assert results.statuses["cancelled"] == sum(record.last - record.first + 1 for record in lost)
     assert results.statuses["measured"] == results.steps - results.statuses["cancelled"]
     for session in sessions[:-1]:
         _check_loss(session)
 
 
-def _check_loss(session: list[dict[str, Any]]) -> None:
+def _check_loss(session: list[reader.Entry]) -> None:
     """A session that was cut off loses waiting steps, and numbers reserved for the next moment."""
-    reserved = [record["upto"] for record in session if record["record"] == "reserve"]
-    steps = [record for record in session if record["record"] == "steps"]
+    reserved = [record.upto for record in session if isinstance(record, ReserveRecord)]
+    steps = [record for record in session if isinstance(record, Steps)]
     if len(reserved) < 2 or len(steps) < 3:
         return
     block = reserved[-1] - reserved[-2]
-    assert reserved[-1] - steps[-1]["upto"] <= block + MOST_ROWS
-    paces = [(two["upto"] - one["upto"]) / (two["since"] - one["since"]) for one, two in itertools.pairwise(steps)]
+    assert reserved[-1] - steps[-1].upto <= block + MOST_ROWS
+    paces = [(two.upto - one.upto) / (two.since - one.since) for one, two in itertools.pairwise(steps)]
     assert block <= max(10.0, *paces), "more than a second's worth is reserved"
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.soundness import assert_sound, records
+from tests.soundness import assert_sound
 
 import tunegym
 from tunegym.tuning.stores import reader
+from tunegym.tuning.stores.records import ReserveRecord
 
 Killing = Callable[..., contextlib.AbstractContextManager[list[int]]]
 
@@ -61,7 +62,7 @@ def _serves(pid: int) -> bool:
 
 def _stepping(live: Any) -> bool:
     journals = live.output.glob(f"live/*/e/{reader.JOURNAL}")
-    return any(record["record"] == "reserve" for journal in journals for record in records(journal))
+    return any(isinstance(record, ReserveRecord) for journal in journals for record in reader.entries(journal))
 
 
 @pytest.fixture(params=["process", "tcp"])

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.app.conftest import Start, Write, closed, document, run_until
-from tests.soundness import assert_sound, records
+from tests.soundness import assert_sound
 
 import tunegym as library
 from tunegym.core.files import dump_toml
 from tunegym.tuning.agents import policies
 from tunegym.tuning.reports.results import find_run
 from tunegym.tuning.reports.trials import TrialResults
+from tunegym.tuning.stores import reader
+from tunegym.tuning.stores.records import EndRecord
 
 pytest.importorskip("stable_baselines3")
 pytestmark = pytest.mark.slow  # torch takes seconds to import
@@ -251,8 +253,8 @@ def test_a_training_error_loses_nothing(
     assert 45 <= len(trials) < 70
     assert {trial.status for trial in trials} == {"measured"}, "those in flight were waited for"
     assert len(checked["next"].trials) == 5
-    ended = [record for record in records(checked["e"].path) if record["record"] == "end"]
-    assert [record["code"] for record in ended] == [1]
+    ended = [record for record in reader.entries(checked["e"].path) if isinstance(record, EndRecord)]
+    assert [record.code for record in ended] == [1]
     assert "training failed after" in str(ended)
     assert "the agent of e returned 1: training failed after" in caplog.text
     assert "smaller learning_rate" in caplog.text or "NaN" in caplog.text or "nan" in caplog.text

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from gymnasium import spaces
-from tests import heads
+from tests.heads import head
 from tests.tuning.reports.live_journals import (
     GRAVITY,
     LARGE,
@@ -191,7 +191,7 @@ def test_an_experiment_that_has_not_started(tmp_path: Path) -> None:
 
 
 def test_few_contexts_are_told_one_by_one() -> None:
-    env_params = heads.head(env_params={"a": {"values": [1, 1.0]}, "b": {"values": ["x", "y"]}}).env_params
+    env_params = head(env_params={"a": {"values": [1, 1.0]}, "b": {"values": ["x", "y"]}}).env_params
     (one,) = context_groups(env_params, Windows())
     assert one.labels == ["a=1 b=x", "a=1 b=y", "a=1.0 b=x", "a=1.0 b=y"]
     assert one.place({"a": 1.0, "b": "x"}) == 2
@@ -207,7 +207,7 @@ def test_many_contexts_are_grouped_by_one_parameter_at_a_time() -> None:
         "flag": {"values": [True, False]},
         "drawn": {"values": [1, 2], "draw": "step"},
     }
-    size, load_range, flag = context_groups(heads.head(env_params=env_params).env_params, Windows())
+    size, load_range, flag = context_groups(head(env_params=env_params).env_params, Windows())
     assert size.labels == ["size=0 to 4", "size=5 to 9", "size=10 to 14", "size=15 to 19"]
     assert [size.place({"size": at}) for at in (0, 4, 5, 19)] == [0, 0, 1, 3]
     assert load_range.labels[0] == "load=0 to 0.25"

@@ -21,11 +21,12 @@ def path(tmp_path: Path) -> Path:
 
 def test_follows_the_journal(path: Path, store: Callable[[], JournalStore], add: Callable) -> None:
     feed = Feed(path)
-    assert (feed.read(), feed.head) == ([], {})
+    assert (feed.read(), feed.head) == ([], None)
     journal = store()
     first = add(journal, 1.0)
     (item,) = feed.read()
-    assert (item.number, item.trial, feed.head["run"]) == (first.number, first, "a-token")
+    assert feed.head is not None
+    assert (item.number, item.trial, feed.head.run) == (first.number, first, "a-token")
     assert item.opened_at <= item.at
     rest = [add(journal, 2.0), add(journal, Failed("why"))]
     assert [item.trial for item in feed.read(1)] == rest[:1]
@@ -66,9 +67,20 @@ def group(first: int, ends: Sequence[int], upto: int) -> Steps:
         Episode(0, 0, a, b, b - a + 1, float(b - a + 1), "terminated", {}) for a, b in zip(starts, ends, strict=False)
     ]
     numbers = list(range(first, upto + 1))
-    many = len(numbers)
-    ones = [1.0] * many
-    return Steps(numbers, [1] * many, ones, ones, [], [], [], [], 0, 0, [], {}, {}, over, upto, float(upto), 0.0, [])
+    ones = [1.0] * len(numbers)
+    return Steps(
+        at=float(upto),
+        upto=upto,
+        begun=1,
+        statuses={"measured": len(numbers)},
+        worst=1.0,
+        largest=1.0,
+        numbers=numbers,
+        episodes=[1] * len(numbers),
+        rewards=ones,
+        durations=ones,
+        over=over,
+    )
 
 
 def test_every_early_episode_is_an_item(path: Path) -> None:

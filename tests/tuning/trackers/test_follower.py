@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.stores.reader import JOURNAL
 from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.trackers import process
@@ -29,8 +29,8 @@ class Memory:
         self.closed = 0
         self.fails = fails
 
-    def open(self, head: Mapping[str, Any]) -> set[int]:
-        assert head["run"] == "a-token"
+    def open(self, head: Head) -> set[int]:
+        assert head.run == "a-token"
         self.opened += 1
         self.fails("open", self.opened)
         return set(self.sent)

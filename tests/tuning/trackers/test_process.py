@@ -7,12 +7,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.trackers import process
 from tunegym.tuning.trackers.feed import Item
@@ -29,7 +29,7 @@ class TroubledSink:
         if trouble == "build":
             raise ModuleNotFoundError("No module named 'tracker'")
 
-    def open(self, head: Mapping[str, Any]) -> set[int]:
+    def open(self, head: Head) -> set[int]:
         print("a library that prints", flush=True)  # noqa: T201
         return set()
 

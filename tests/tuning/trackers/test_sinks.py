@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.heads import head
 
 from tunegym.tuning.model.trial import Cancelled, Failed, Measured, Pruned, Trial
 from tunegym.tuning.trackers import tensorboard
@@ -74,9 +75,9 @@ def uri(request: pytest.FixtureRequest, empty: Path, tmp_path: Path, monkeypatch
     return f"sqlite:///{tmp_path}/mlflow.db"
 
 
-def opened(uri: str, there: set[int], **head: Any) -> MlflowSink:
+def opened(uri: str, there: set[int], **plain: Any) -> MlflowSink:
     sink = MlflowSink(uri, "s/e")
-    assert sink.open({"run": "token", **head}) == there
+    assert sink.open(head(**plain)) == there
     return sink
 
 
@@ -137,9 +138,8 @@ def test_many_parameters_and_reports(uri: str) -> None:
 def test_a_live_experiment_is_one_run(uri: str) -> None:
     from mlflow.tracking import MlflowClient
 
-    head = {"live": {"record": "all"}, "agent": "ppo", "seed": 1}
     for there, points in ((set(), POINTS[:2]), ({3, 8}, POINTS[2:])):
-        sink = opened(uri, there, **head)
+        sink = opened(uri, there, live={}, agent="ppo", seed=1)
         assert list(sink.send(points)) == [point.number for point in points]
         sink.close()
     (run,) = runs(uri).values()

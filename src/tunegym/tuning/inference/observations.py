@@ -289,7 +289,7 @@ class Cells:
         cells, place = np.unique(setting * most + context, return_inverse=True)
         count = np.bincount(place).astype(float)
         mean = np.bincount(place, values) / count
-        squares = np.bincount(place, (values - mean[place]) ** 2)
+        squares = np.bincount(place, (values - mean[place]) ** 2).astype(float)
         return cls(cells // most, cells % most, mean, count, squares)
 
     def __len__(self) -> int:
