@@ -100,7 +100,8 @@ class _Effect:
     def share(self, total: float) -> Share:
         """Return its share of a variance."""
         share = self.size / total
-        low, high = np.quantile(self.draws / (total - self.size + self.draws), [0.025, 0.975])
+        others = max(total - self.size, 1e-12)
+        low, high = np.quantile(self.draws / (others + self.draws), [0.025, 0.975])
         return Share(self.names, share, min(float(low), share), max(float(high), share))
 
 
