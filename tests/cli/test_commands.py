@@ -159,7 +159,7 @@ def test_status_of_every_state_and_of_odd_failure_files(
     assert first["statuses"] == {"measured": 2, "infeasible": 1}
     best = first["best"]
     assert (best["trial"], best["reward"], best["action"], best["confirmed"]) == (2, 2.0, {"x": 2}, False)
-    assert best["answer"].startswith("x=2: value 2, from 1 search trial, not confirmed")
+    assert best["answer"].startswith("Use x=2: value 2")
     shutil.rmtree(run / "f")
     lines = (run / "e" / "journal.jsonl").read_bytes().splitlines(keepends=True)
     (run / "e" / "journal.jsonl").write_bytes(b"".join(lines[:-1]) + b'{"record": "en')

@@ -17,7 +17,7 @@ from tunegym.tuning.inference.observations import CostScale, Observations, Quest
 from tunegym.tuning.inference.surrogate import INFLATION, Standard, Surrogate, difference_variance
 from tunegym.tuning.model.scenario import Judged, OverContexts
 from tunegym.tuning.model.trial import CONFIRM, Trial, samples_of
-from tunegym.tuning.model.values import Action, Context
+from tunegym.tuning.model.values import Action, Context, counted
 
 FEWEST = 2
 """Measurements without which nothing is recommended."""
@@ -192,7 +192,9 @@ class Analysis:
     def verdict(self, contexts: Sequence[int]) -> Verdict:
         """Return the answer in one represented context, or over several."""
         if self.surrogate is None:
-            reason = f"{self._done:,} trials gave {self._usable:,} measurements"
+            reason = f"{counted(self._done, 'trial')} gave {counted(self._usable, 'measurement')}"
+            if self._done and not self.question.space.knobs:
+                reason = "there is no knob"
             return Verdict(context=self._where(contexts), reason=reason)
         overall = self._jury.over(range(len(self.question.contexts)))
         decision = self._jury.within(contexts[0], overall) if len(contexts) == 1 else self._jury.over(contexts)

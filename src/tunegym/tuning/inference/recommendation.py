@@ -117,6 +117,10 @@ def recommend(
     chosen = verdict.chosen
     if chosen is None:
         hint = "see why with: tunegym status, or the reasons in journal.jsonl"
+        working = [own.context for own in answer.per_context if own.chosen is not None and own.context is not None]
+        if working and not wanted:
+            named = [f"{WHERE} {pairs({key: value})}" for key, value in working[0].items()]
+            hint = f"name a context in which something worked: {' '.join(named)}"
         raise StoreError(f"{name}: {verdict.sentence}", hint=hint)
     table = policy if isinstance(policy, PolicyTable) else None
     whole = wanted.keys() == question.params.params.keys()

@@ -92,8 +92,9 @@ class TrialResults(Results):
     def analysis(self) -> Analysis:
         """The model of the trials, and what follows from it."""
         question = Question.of_head(self.head)
+        trials = tuple(self) if self.journal.head is not None else ()  # a damaged one says nothing of knobs
         own = self._policy.actions(question.contexts) if isinstance(self._policy, PolicyTable) else []
-        return Analysis(question, tuple(self), own)
+        return Analysis(question, trials, own)
 
     @cached_property
     def answer(self) -> Answer:
