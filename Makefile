@@ -63,7 +63,7 @@ lint: $(DEV)     ## ruff, pyright and the direction of imports
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
 
-weight: $(BIN)/python ## files and lines per package, shallow modules, doubtful names
+weight: $(BIN)/python ## tokens and branches per package, branchy functions, vague variables
 	@$(BIN)/python tools/weight.py
 
 format: $(DEV)   ## let ruff format the code

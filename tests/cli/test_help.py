@@ -14,7 +14,7 @@ import pytest
 import tunegym
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("gymnasium", "numpy", "optuna", "orjson", "pandas", "pydantic", "ray", "rich", "torch")
+HEAVY = ("gymnasium", "msgspec", "numpy", "optuna", "orjson", "pandas", "pydantic", "ray", "rich", "torch")
 
 PROBE = """
 import json, sys

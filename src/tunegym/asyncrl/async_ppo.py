@@ -26,8 +26,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
-import orjson
 import torch
 from gymnasium import spaces
 
@@ -273,7 +273,7 @@ class AsyncLearner(TrialLearner):
             ranks.state = self._state
             opened.callback(ranks.close)
             log = opened.enter_context((env.folder / LOG).open("ab", buffering=0))
-            write = lambda line: log.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))  # noqa: E731
+            write = lambda line: log.write(msgspec.json.encode(line) + b"\n")  # noqa: E731
             write({"session": time.time(), "version": self.version, "collectors": count})
             setup = {"plane": options, "partition": PARTITION, "policy": asdict(self.policy), "n_steps": config.n_steps}
             saved, idle, failures = self.version, 0.0, 0

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+import msgspec
 import numpy as np
-import orjson
 from gymnasium.spaces.utils import flatten
 
 from tunegym import dataplane
@@ -139,7 +139,7 @@ class RolloutCollector:
         columns = np.stack(observations), np.stack(actions), *floats, np.array(numbers, dtype=np.int64)
         tags = {WEIGHT_VERSION: self._version, "length": len(steps), "terminated": bool(terminated)}
         tags |= {"episode": int(self._episode["episode"]), "return": float(self._episode["return"])}
-        tags |= {"context": orjson.dumps(self._episode["context"]).decode(), "produced_at": time.time()}
+        tags |= {"context": msgspec.json.encode(self._episode["context"]).decode(), "produced_at": time.time()}
         return dict(zip(FIELDS, columns, strict=True)), tags
 
     def run(self, partition_id: str, gate: Gate | RemoteGate | LaneLink, name: str) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-import orjson
+import msgspec
 from rich.live import Live
 
 from tunegym.cli.terminal import console, rendered
@@ -55,8 +55,9 @@ def top(url: str, form: Form, *, once: bool, interval_s: float) -> int:
                 else:
                     out.print(shown if now.stats else f"{url}: no partition")
             elif form == "json":
-                text = orjson.dumps(now.stats, option=orjson.OPT_INDENT_2 if once else None).decode()
-                out.out(escaped_json(text), highlight=False)
+                text = msgspec.json.encode(now.stats)
+                text = msgspec.json.format(text, indent=2) if once else text
+                out.out(escaped_json(text.decode()), highlight=False)
             else:
                 from tunegym.dataplane.metrics import prometheus_text
 

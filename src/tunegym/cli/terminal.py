@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
 from rich import table as rich_table
 from rich.console import Console
 from rich.measure import Measurement
@@ -109,7 +109,7 @@ def chosen_run(folder: Path) -> Path:
 
 def print_json(document: Any) -> None:
     """Print JSON on stdout, in which everything is printable."""
-    text = orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     console().out(escaped_json(text), highlight=False)
 
 

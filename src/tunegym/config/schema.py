@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-import orjson
+import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tunegym.config.problems import Findings, kind, listed, shown
@@ -315,7 +315,7 @@ def checked_config(config: type[Any], table: Mapping[str, Any], findings: Findin
     _refuse_unknown(config, table, findings)
     try:
         # As JSON: in strict mode pydantic takes a dataclass from JSON's objects, but not from a dict.
-        value = TypeAdapter(config).validate_json(orjson.dumps(table), strict=True)
+        value = TypeAdapter(config).validate_json(msgspec.json.encode(table), strict=True)
     except ValidationError as error:
         _translate(error, config, table, findings)
         return None

@@ -8,15 +8,15 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import orjson
+import msgspec
 
 from tunegym.core.errors import StoreError
 from tunegym.core.files import write_atomic
 from tunegym.tuning.inference.recommendation import PolicyChoice, PolicyTable
 from tunegym.tuning.model.space import Choice, EnvParams
-from tunegym.tuning.model.values import Context, Scalar, exact_key, native, storable
+from tunegym.tuning.model.values import Context, Scalar, exact_key, native
 
 FOLDER = "policy"
 FILE = "policy.json"
@@ -83,13 +83,10 @@ def table_of(
 
 def save(folder: Path, table: PolicyTable) -> None:
     """Write the table atomically into an experiment's results. Raises ``OSError``."""
-    choices = [
-        {"context": dict(one.context), "action": dict(one.action), "chance": one.chance} for one in table.choices
-    ]
-    document = {"format": FORMAT, "agent": table.agent, "trials": table.trials, "choices": choices}
+    document = {"format": FORMAT, **msgspec.to_builtins(table)}
     place = folder / FOLDER / FILE
     place.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(place, orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    write_atomic(place, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
 
 
 def load(folder: Path) -> PolicyTable | None:
@@ -100,37 +97,30 @@ def load(folder: Path) -> PolicyTable | None:
     """
     place = folder / FOLDER / FILE
     try:
-        document: Any = orjson.loads(place.read_bytes())
-        found = document.get("format")
-        if found != FORMAT:
-            what = f"{place} has format {found!r}, and only {FORMAT} is known here"
+        text = place.read_bytes()
+        format_there = msgspec.json.decode(text, type=_Format).format
+        if format_there != FORMAT:
+            what = f"{place} has format {format_there}, and only {FORMAT} is known here"
             raise StoreError(what, hint="use a newer tunegym")
-        agent, trials, choices = (document[key] for key in ("agent", "trials", "choices"))
-        if type(trials) is not int or not isinstance(agent, str) or not isinstance(choices, list):
-            raise TypeError("its agent, trials or choices are of another type")
-        return PolicyTable(agent, trials, tuple(map(_choice, choices)))
+        return msgspec.json.decode(text, type=PolicyTable)
     except FileNotFoundError:
         return None
     except OSError as error:
         what = f"{place} can't be read: {error.strerror}"
         raise StoreError(what, hint="give yourself the right to read it") from error
-    except KeyError as error:
-        raise _damaged(place, f"it lacks {error}") from error
-    except (AttributeError, TypeError, ValueError) as error:  # also broken JSON
-        raise _damaged(place, str(error)) from error
+    except (RecursionError, ValueError) as error:
+        raise StoreError(f"{place} is damaged: {error}", hint="resume the run, and it is written again") from error
 
 
-def _choice(document: Any) -> PolicyChoice:
-    action, chance, context = document["action"], document["chance"], document["context"]
-    if not isinstance(chance, float | int | None) or any(
-        storable(value) is not None for table in (action, context) for value in table.values()
-    ):
-        raise TypeError("a choice has a value that is none")
-    return PolicyChoice(action, chance, context)
+class _Format(msgspec.Struct):
+    format: int
 
 
-def _damaged(place: Path, why: str) -> StoreError:
-    return StoreError(f"{place} is damaged: {why}", hint="resume the run, and it is written again")
+class _Update(msgspec.Struct):
+    """A line of the training curves."""
+
+    trials: Annotated[int, msgspec.Meta(ge=0)]
+    values: dict[str, float | None]
 
 
 def add_training(folder: Path, trials: int, values: Mapping[str, float]) -> None:
@@ -145,12 +135,12 @@ def add_training(folder: Path, trials: int, values: Mapping[str, float]) -> None
     """
     place = folder / FOLDER / TRAINING
     place.parent.mkdir(parents=True, exist_ok=True)
-    plain = {name: float(value) for name, value in values.items()}
+    plain: dict[str, float | None] = {name: float(value) for name, value in values.items()}
     with place.open("ab+") as file:
         size = file.seek(0, os.SEEK_END)
         start = file.seek(max(0, size - LONGEST_LINE))
         file.truncate(start + file.read().rfind(b"\n") + 1)
-        file.write(orjson.dumps({"trials": trials, "values": plain}, option=orjson.OPT_APPEND_NEWLINE))
+        file.write(msgspec.json.encode(_Update(trials, plain)) + b"\n")
 
 
 def read_training(folder: Path, start: int = 0) -> tuple[list[tuple[int, dict[str, float]]], int]:
@@ -166,10 +156,8 @@ def read_training(folder: Path, start: int = 0) -> tuple[list[tuple[int, dict[st
             if not line.endswith(b"\n"):
                 break
             start += len(line)
-            with contextlib.suppress(orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
-                record = orjson.loads(line)
-                values = record["values"].items()
-                kept = {name: float(one) for name, one in values if type(one) in (int, float) and math.isfinite(one)}
-                if type(record["trials"]) is int and record["trials"] >= 0:
-                    found.append((record["trials"], kept))
+            with contextlib.suppress(RecursionError, ValueError):
+                update = msgspec.json.decode(line, type=_Update)
+                known = {name: value for name, value in update.values.items() if value is not None}
+                found.append((update.trials, known))
     return found, start

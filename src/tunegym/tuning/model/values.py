@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import orjson
+import msgspec
 
 from tunegym.core.text import escaped, escaped_toml
 
@@ -24,6 +24,7 @@ Metrics: TypeAlias = Mapping[str, float]
 """Named numbers of one measurement."""
 
 INT64 = 2**63
+_KEYS = msgspec.json.Encoder(order="deterministic")
 
 
 def exact_key(*parts: Mapping[str, Any]) -> bytes:
@@ -31,8 +32,7 @@ def exact_key(*parts: Mapping[str, Any]) -> bytes:
 
     Scalars must have passed ``storable``; JSON then keeps their types apart.
     """
-    # orjson's own bytes keep the kilobyte they were built in; keys are held by the thousand, so copy them.
-    return bytes(memoryview(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)))
+    return _KEYS.encode(parts)
 
 
 def native(value: Any) -> Any:
@@ -61,7 +61,7 @@ def spelled(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return escaped_toml(orjson.dumps(value).decode())
+        return escaped_toml(msgspec.json.encode(value).decode())
     if isinstance(value, list | tuple):
         return "[" + ", ".join(spelled(item) for item in value) + "]"
     if isinstance(value, Mapping):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
+import msgspec
 
 from tunegym.core.text import printable
 from tunegym.tuning.agents import policies
@@ -281,8 +281,8 @@ def training_curves(folder: Path, windows: Windows) -> list[dict[str, Any]]:
 
 def rollout_notes(folder: Path) -> list[str]:
     """What became of the rollouts of ``async_ppo``, by the last line of its log; nothing for other agents."""
-    with contextlib.suppress(OSError, orjson.JSONDecodeError, IndexError, KeyError):
-        found = orjson.loads((folder / "async.jsonl").read_bytes().splitlines()[-1])["account"]
+    with contextlib.suppress(OSError, ValueError, IndexError, KeyError):
+        found = msgspec.json.decode((folder / "async.jsonl").read_bytes().splitlines()[-1])["account"]
         dropped = "".join(f" + {count:,} dropped ({why})" for why, count in found["dropped"].items())
         rest = f"{found['lost']:,} lost + {found['left']:,} left"
         return [f"{found['produced']:,} rollouts = {found['trained']:,} trained{dropped} + {rest}"]

@@ -18,7 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
 
 from tunegym.core.errors import StoreError
 from tunegym.core.files import write_atomic
@@ -183,7 +183,7 @@ def render(title: str, data: Mapping[str, Any]) -> str:
 
 def embedded(data: Mapping[str, Any]) -> str:
     """JSON without any character that HTML or JavaScript could take for something else."""
-    text = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
+    text = msgspec.json.encode(data)
     for plain, safe in _ESCAPED.items():
         text = text.replace(plain, safe)
     return text.decode()

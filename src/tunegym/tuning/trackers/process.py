@@ -19,7 +19,7 @@ from pkgutil import resolve_name
 from subprocess import PIPE
 from typing import IO, Any, Protocol
 
-import orjson
+import msgspec
 
 from tunegym.core.processes import Child, start_python
 from tunegym.tuning.model.head import Head
@@ -94,7 +94,7 @@ class TrackerProcess:
             self._stdin, messages = self._child.popen.stdin, self._child.popen.stdout
             assert self._stdin is not None
             # Not as an argument: they may hold a password.
-            self._stdin.write(orjson.dumps(settings, option=orjson.OPT_APPEND_NEWLINE))
+            self._stdin.write(msgspec.json.encode(settings) + b"\n")
             self._stdin.flush()
         except Exception as error:
             logger.warning("tracker %s can't be started: %s; trials go on without it", spec.name, error)
@@ -143,7 +143,7 @@ class TrackerProcess:
         try:
             with messages:
                 for line in messages:
-                    message: Message = orjson.loads(line)
+                    message: Message = msgspec.json.decode(line)
                     self._sent = message["sent"]
                     self._complete = message.get("complete", False)
                     for level in ("warning", "info"):
@@ -160,7 +160,7 @@ class TrackerProcess:
 
 def main() -> None:
     """Follow a journal until stdin ends. The settings come as its only line, in JSON."""
-    settings: dict[str, Any] = orjson.loads(sys.stdin.buffer.readline())
+    settings: dict[str, Any] = msgspec.json.decode(sys.stdin.buffer.readline())
     # Libraries print; our messages go through their own descriptor.
     channel = os.dup(1)
     os.dup2(2, 1)
@@ -172,7 +172,7 @@ def main() -> None:
 
     def tell(message: Message) -> None:
         try:
-            os.write(channel, orjson.dumps(message, option=orjson.OPT_APPEND_NEWLINE))
+            os.write(channel, msgspec.json.encode(message) + b"\n")
         except OSError:
             os._exit(1)  # the driver is gone
 

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import orjson
+import msgspec
 
 from tunegym.core.references import locate
 from tunegym.tuning.model.scenario import Experiment
@@ -34,7 +34,7 @@ _CHANGING = ("/proc/", "/sys/", "/dev/")  # not content: reading them twice give
 
 def digest(value: Any) -> str:
     """A digest of plain data, the same in every process; the order of keys doesn't matter."""
-    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=repr)
+    text = msgspec.json.encode(value, enc_hook=repr, order="deterministic")
     return blake2b(text, digest_size=16).hexdigest()
 
 
