@@ -24,6 +24,7 @@ def test_truth(name: str) -> None:
         assert simulated.is_null == (simulated.regret(simulated.baseline, context) == pytest.approx(0.0))
 
 
+@pytest.mark.slow
 def test_held_out() -> None:
     """The families that judge the design are no part of it, and load."""
     assert not set(DESIGN) & set(HELD_OUT)
