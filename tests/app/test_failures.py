@@ -279,7 +279,7 @@ def test_an_experiment_that_only_fails_ends_early(
     results = assert_sound("results")
     assert 10 <= len(results["typo"].trials) < 10 + slots
     assert reason in results["typo"].ended
-    assert results["typo"].journal.ended["code"] == 1
+    assert results["typo"].journal.ended.code == 1
     assert len(results["fine"].trials) == 2
     script = path.with_name("work.sh")
     script.write_text("#!/bin/sh\necho value=$1\n")

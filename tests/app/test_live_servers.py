@@ -147,7 +147,7 @@ def test_a_server_that_always_fails_ends_its_experiment(live: Any) -> None:
     results = assert_sound(live.run)
     assert (results["doomed"].steps, results["fine"].steps) == (6, 40)
     told = "all of the first 6 failed: step: RuntimeError: step 6 was to fail"
-    assert results["doomed"].journal.ended["reason"] == told
+    assert results["doomed"].journal.ended.reason == told
     assert "doomed: latest failure: step: RuntimeError: step 6 was to fail" in results["doomed"].counts().notes
     (live.folder / "mended").touch()
     assert tunegym.resume(live.run) == 0
@@ -176,8 +176,8 @@ def test_a_server_that_always_dies(
     results = assert_sound(live.run)
     assert results["doomed"].steps == steps
     assert list(live.reasons("doomed")) == list(range(10, steps + 1))
-    assert results["doomed"].journal.ended["code"] == 1
-    assert said in results["doomed"].journal.ended["reason"]
+    assert results["doomed"].journal.ended.code == 1
+    assert said in results["doomed"].journal.ended.reason
     assert said in caplog.text
     assert results["fine"].steps == 40
     (live.folder / "mended").touch()

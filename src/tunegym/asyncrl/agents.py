@@ -21,7 +21,7 @@ from tunegym.tuning.model.scenario import Experiment
 
 if TYPE_CHECKING:
     from tunegym.asyncrl.async_ppo import AsyncLearner
-    from tunegym.tuning.agents.history import TrialHistory
+    from tunegym.tuning.inference.experience import Experience
 
 TORCH = Library(("torch",), "torch", "rl")
 
@@ -124,12 +124,12 @@ class AsyncPpo(Ppo):
         return _problems(experiment) or too_many(cls.name, experiment.agent_config, experiment.space)
 
     def learner(
-        self, observations: spaces.Space[Any], actions: spaces.Space[Any], history: TrialHistory
+        self, observations: spaces.Space[Any], actions: spaces.Space[Any], experience: Experience
     ) -> AsyncLearner:
         """The learner for these spaces."""
         from tunegym.asyncrl.async_ppo import AsyncLearner
 
-        del history
+        del experience
         return AsyncLearner(self.config, self.seed, int(observations.shape[0]), actions)  # type: ignore[index]
 
     def run(self) -> int:

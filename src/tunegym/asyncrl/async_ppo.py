@@ -379,14 +379,14 @@ class AsyncTrials(TrialTraining):
         """Take in the trials on record, then train to the end of the budget."""
         horizon = self._env.experiment.most_trials or HORIZON
         self._lock = threading.Lock()
-        self._places: dict[int, int] = {}  # of trials in the history, by number
+        self._places: dict[int, int] = {}  # of trials in the experience, by number
         self._recall(warm)
         with contextlib.closing(TrialLanes(self._env, self._flat, self._view, self._took)) as lanes:
             self._learner.learn(self._env, lanes, lambda: self.closed / horizon, self._save, self._log, self._scaled)
         self._finish()
 
     def _record(self, trial: Trial) -> None:
-        self._places[trial.number] = len(self._history)
+        self._places[trial.number] = len(self._experience)
         super()._record(trial)
 
     def _took(self, trial: Trial) -> None:
@@ -399,7 +399,7 @@ class AsyncTrials(TrialTraining):
 
     def _scaled(self, numbers: np.ndarray) -> np.ndarray:
         with self._lock:
-            return self._history.scaled_at(np.array([self._places[int(one)] for one in numbers]))
+            return self._experience.rewards()[[self._places[int(number)] for number in numbers]]
 
 
 class AsyncLive(LiveTraining):

@@ -14,8 +14,12 @@ import pytest
 from gymnasium import spaces
 from tests.conftest import no_space
 
-from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.sb3.config import A2cConfig, DqnConfig, PpoConfig, SacConfig
+from tunegym.tuning.inference.experience import Experience
+from tunegym.tuning.inference.observations import Question
+from tunegym.tuning.model.scenario import Judged
+from tunegym.tuning.model.space import EnvParams, Range, Space
+from tunegym.tuning.model.trial import Failed, Measured, Trial
 
 pytest.importorskip("stable_baselines3")
 pytestmark = pytest.mark.slow  # torch takes seconds to import
@@ -38,7 +42,8 @@ def build(agent: str, *, seed: int = 0, trials: int = 100, **settings: Any) -> A
     from tunegym.tuning.agents.sb3.learners import build_learner
 
     seen = spaces.Box(-10.0, 10.0, shape=(3,), dtype=np.float32)
-    return build_learner(CONFIGS[agent](**settings), seen, ACTIONS[agent], TrialHistory(), seed, trials)
+    experience = Experience(Question(Space({"x": Range(1, 100, "int")}), EnvParams({}), Judged()))
+    return build_learner(CONFIGS[agent](**settings), seen, ACTIONS[agent], experience, seed, trials)
 
 
 def step(learner: Any, number: int, reward: float | None, **more: Any) -> Any:
@@ -46,11 +51,11 @@ def step(learner: Any, number: int, reward: float | None, **more: Any) -> Any:
     from tunegym.tuning.agents.sb3.learners import Step
 
     seen, after = np.random.default_rng(number).normal(size=(2, 3)).astype(np.float32)
-    status = "failed" if reward is None else "measured"
-    learner.history.add({}, {"x": number}, -1e15 if reward is None else reward, status)
+    outcome = Failed() if reward is None else Measured(({},))
+    learner.experience.add(Trial(number, {}, {"x": number}, outcome, -1e15 if reward is None else reward, 0.1))
     decision = more.get("decision") or learner.act(seen, number)
     terminated, truncated = more.get("terminated", False), more.get("truncated", False)
-    index = len(learner.history) - 1
+    index = len(learner.experience) - 1
     return Step(index, more.get("lane", 0), seen, decision, after, terminated, truncated)
 
 
@@ -157,7 +162,7 @@ def test_rewards_in_the_buffer_follow_the_scale(agent: str, size: int) -> None:
         ours.take(steps[-1])
         if number % 6 == 0:
             ours.train(number)
-            scaled = ours.history.scaled()
+            scaled = ours.experience.rewards()
             expected = {float(one.seen[0]): np.float32(scaled[one.index]) for one in steps[-size:]}
             rows = range(buffer.size())
             found = {float(buffer.observations[at, 0, 0]): float(buffer.rewards[at, 0]) for at in rows}
@@ -246,7 +251,7 @@ def test_a_restored_learner_trains_on_as_the_other(agent: str, tmp_path: Path) -
     for one in first if ours.off_policy else []:
         again.take(one)
     later = [step(ours, number, float(number % 3), terminated=True) for number in range(20, 30)]
-    again.history = ours.history
+    again.experience = ours.experience
     for learner in (ours, again):
         for one in later:
             learner.take(one)

@@ -204,7 +204,7 @@ def hparams(folder: Path) -> dict[str, Any]:
 def send(folder: Path, items: Sequence[Item] = SCALARS) -> None:
     """One session."""
     sink = TensorboardSink(str(folder))
-    assert sink.open({}) == set()
+    assert sink.open(head()) == set()
     assert list(sink.send(items)) == [item.number for item in items]
     sink.close()
 
@@ -216,7 +216,7 @@ def test_scalars_and_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     send(tmp_path)
     sink = TensorboardSink(str(tmp_path))
     for items in (SCALARS[:1], SCALARS):  # opened again after an error
-        sink.open({})
+        sink.open(head())
         list(sink.send(items))
     sink.close()
     found = scalars(tmp_path)
@@ -255,7 +255,7 @@ def test_training_curves_are_written_along(tmp_path: Path) -> None:
     """A torn line waits for its rest; lines that are no update, and earlier trials, are passed over."""
     odd = ["", "{", "\x00", "[]", '{"trials": "2", "values": {}}', '{"trials": 2}', '{"trials": 2, "values": [1]}']
     sink = TensorboardSink(str(tmp_path / "tensorboard"))
-    sink.open({})
+    sink.open(head())
     list(sink.send(POINTS[:1]))
     train(tmp_path, update(1, 0.5), *(f"{line}\n" for line in odd), update(3, 0.25), update(2, 9.0), '{"trials": 4, "v')
     list(sink.send(POINTS[1:]))

@@ -6,7 +6,6 @@ is the truth, and the last checkpoint. Rewards are scaled for the policy, never 
 
 from __future__ import annotations
 
-import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
@@ -21,13 +20,14 @@ from gymnasium import spaces
 from tunegym.core.errors import BudgetError
 from tunegym.tuning.agents import policies
 from tunegym.tuning.agents.checkpoints import PolicyFiles
-from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.live_learner import Draws, training
 from tunegym.tuning.agents.policies import PolicyChoice
 from tunegym.tuning.envs.actions import ActionView
 from tunegym.tuning.envs.wrappers import FlatObservations
+from tunegym.tuning.inference.experience import Experience
+from tunegym.tuning.inference.observations import Question
 from tunegym.tuning.model.trial import SEARCH, Observation, Trial
-from tunegym.tuning.model.values import Action, Context, exact_key
+from tunegym.tuning.model.values import Action, Context
 from tunegym.tuning.ports import Env
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One closed trial as an algorithm sees it; ``index`` is its place in the ``TrialHistory``, with its reward."""
+    """One closed trial as an algorithm sees it; ``index`` is its place in the ``Experience``, which has its reward."""
 
     index: int
     lane: int
@@ -69,7 +69,7 @@ class Step:
     after: np.ndarray
     terminated: bool
     truncated: bool
-    reward: float = 0.0  # of a live system's step, which is in no ``TrialHistory``
+    reward: float = 0.0  # of a live system's step, which is in no ``Experience``
 
 
 def imitate(
@@ -210,7 +210,7 @@ class OffPolicy(TrialLearner):
                 self.update("pretrain", at)
             self._since = 0
 
-    def experience(self, number: int) -> int:
+    def trials_by(self, number: int) -> int:
         """The trial's number, counted from the start of the run that it was warmed up with."""
         return number + self._head_start
 
@@ -225,14 +225,14 @@ class EpsilonGreedy(OffPolicy):
 
     def explored(self, number: int, count: int) -> Decision | None:
         """One of ``count`` choices for trial ``number`` if that is a random one."""
-        random = self.experience(number) <= self.random_trials
+        random = self.trials_by(number) <= self.random_trials
         if random or self.draws.unit("explore", number) < self.epsilon(number):
             return Decision(np.int64(self.draws.integer(count, "random", number)))
         return None
 
     def epsilon(self, number: int) -> float:
         """The probability of a random choice in trial ``number``."""
-        return max(self.first - (self.first - self.final) * self.experience(number) / self.fades, self.final)
+        return max(self.first - (self.first - self.final) * self.trials_by(number) / self.fades, self.final)
 
     def train(self, closed: int, last: bool = False) -> dict[str, float]:
         """One update, and the present ``epsilon`` in the training curves."""
@@ -255,16 +255,16 @@ class TrialTraining:
         name: str,
         config: Any,
         view: Callable[[str | None], ActionView],
-        learner: Callable[[spaces.Space[Any], spaces.Space[Any], TrialHistory], TrialLearner],
+        learner: Callable[[spaces.Space[Any], spaces.Space[Any], Experience], TrialLearner],
     ) -> None:
         self._env = env
         self._name = name
         self._config = config
         self._single = env.experiment.episode_steps == 1
         self._files = PolicyFiles(env.folder, name)
-        self._history = TrialHistory()
+        self._experience = Experience(Question.of(env.experiment))
         self._flat = FlatObservations(env)
-        self._elements: dict[bytes, np.ndarray] = {}
+        self._elements: dict[int, np.ndarray] = {}  # by setting
         self._contexts = len(policies.contexts_to_ask(env.experiment.env_params))
         self._episodes: dict[int, int] = {}  # trials of each lane's episode
         self.closed = 0
@@ -272,7 +272,7 @@ class TrialTraining:
 
         def build(kind: str | None) -> TrialLearner:
             self._view = view(kind)
-            return learner(self._flat.space, self._view.space, self._history)
+            return learner(self._flat.space, self._view.space, self._experience)
 
         with training():
             self._learner, self._saved = self._files.restored(build, lambda learner, state: learner.restore(state))
@@ -311,25 +311,20 @@ class TrialTraining:
         seen = self._typical(context)
         element, chance = self._learner.greedy(seen)
         action = self._view.decode(element)
-        if self._works(context, self._known(action, element)):
+        working = self._experience.working(context)
+        if not working or self._known(action, element) in working:
             return PolicyChoice(action, chance)
-        newest = (key for key in reversed(self._elements) if self._works(context, key))
-        others = list(itertools.islice(newest, MOST_COMPARED))
-        if others:
-            liked = self._learner.preference(seen, np.stack([self._elements[key] for key in others]))
-            best = int(liked.argmax())
-            action, chance = dict(self._history.settings[others[best]]), None if chance is None else float(liked[best])
-        return PolicyChoice(action, chance)
+        others = [setting for setting in reversed(self._elements) if setting in working][:MOST_COMPARED]
+        liked = self._learner.preference(seen, np.stack([self._elements[setting] for setting in others]))
+        best = int(liked.argmax())
+        action = self._experience.observations.actions[others[best]]
+        return PolicyChoice(action, None if chance is None else float(liked[best]))
 
-    def _works(self, context: Context, key: bytes) -> bool:
-        balance = self._history.balance(context, key)
-        return balance is not None and balance >= 0
-
-    def _known(self, action: Action, element: np.ndarray) -> bytes:
+    def _known(self, action: Action, element: np.ndarray) -> int | None:
         """The setting to judge an action by: in a continuous space that is the nearest one tried."""
-        key = exact_key(action)
-        if not self._learner.continuous or key in self._elements or not self._elements:
-            return key
+        setting = self._experience.observations.find(action)
+        if not self._learner.continuous or setting in self._elements:
+            return setting
         away = ((np.stack(list(self._elements.values())) - element) ** 2).sum(axis=1)
         return list(self._elements)[int(away.argmin())]
 
@@ -370,12 +365,12 @@ class TrialTraining:
         after = seen if self._single else self._flat.usual(self._env.context(trial.number + 1))
         with training():
             decision = self._learner.judge(seen, self._view.encode(trial.action))
-        return Step(len(self._history) - 1, 0, seen, decision, after, self._single, not self._single)
+        return Step(len(self._experience) - 1, 0, seen, decision, after, self._single, not self._single)
 
     def _record(self, trial: Trial) -> None:
         """Learn the scales of rewards and metrics from a trial, and whether it worked."""
-        self._history.add(trial.context, trial.action, trial.reward, trial.status)
-        self._elements.setdefault(exact_key(trial.action), np.asarray(self._view.encode(trial.action)))
+        setting = self._experience.add(trial)
+        self._elements.setdefault(setting, np.asarray(self._view.encode(trial.action)))
         if trial.measured and all(name in trial.metrics for name in self._env.experiment.agent_metrics):
             self._flat.learn(trial.metrics)  # another run may not have measured all of them
 
@@ -395,7 +390,7 @@ class TrialTraining:
         self._episodes[lane] = 0 if ended else taken
         after = self._flat.encode(self._env.observe(lane))
         over, cut = ended and self._single, ended and not self._single
-        step = Step(len(self._history) - 1, lane, seen, decision, after, terminated=over, truncated=cut)
+        step = Step(len(self._experience) - 1, lane, seen, decision, after, terminated=over, truncated=cut)
         with training():
             self._learner.take(step)
         if self._learner.due():

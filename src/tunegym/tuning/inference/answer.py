@@ -377,6 +377,6 @@ def pareto(observations: Observations) -> list[int]:
 def _mean_costs(observations: Observations, settings: Sequence[int], scale: CostScale) -> Floats:
     """Return each setting's mean cost above what is typical in its contexts."""
     cells = observations.cells(observations.measured(), scale)
-    typical = Standard.of(cells, len(observations.question.contexts)).typical
+    typical = Standard.of(cells.mean, cells.context, len(observations.question.contexts)).typical
     above = cells.mean - typical[cells.context]
     return np.array([above[cells.setting == setting].mean() for setting in settings], dtype=float)

@@ -34,10 +34,14 @@ LEAST_GAP = 0.05
 """Two finalists whose costs differ by less can't be told apart in so few rounds."""
 
 
+def share_of(question: Question, share: float) -> float:
+    """Return the share of a budget that the confirmation may take: less without a baseline."""
+    return share if question.baseline is not None else min(share, WITHOUT_BASELINE)
+
+
 def reserve(question: Question, budget: int, share: float) -> int:
     """Return how many trials of a budget the confirmation gets; 0 if it has no room."""
-    if question.baseline is None:
-        share = min(share, WITHOUT_BASELINE)
+    share = share_of(question, share)
     pairs = 2 * len(question.contexts)
     trials = int(share * budget)
     if trials < ROUNDS * pairs and question.baseline is not None:
@@ -112,15 +116,21 @@ class Nomination:
 
         It worked in one of them, and never failed or exceeded a limit there. A policy's choice comes before it.
         """
-        if self._own and len(contexts) == 1:
-            chosen = self._own[contexts[0]]
-            if chosen is not None and self._fits(self._observations.setting(chosen), contexts[0]) is not None:
-                return self._unless_baseline(self._observations.setting(chosen))
+        choice = self._choice(contexts[0]) if len(contexts) == 1 else None
+        if choice is not None:
+            return self._unless_baseline(choice)
         settings = [setting for setting in self._usable(contexts) if setting != self._baseline]
         if not settings:
             return None
         best = settings[int(np.argmin(self._relative(settings, contexts)))]
         return self._unless_baseline(self._reduced(best, contexts))
+
+    def _choice(self, context: int) -> int | None:
+        """Return a policy's choice in a context, if it may run there and never failed."""
+        action = self._own[context] if self._own else None
+        if action is None or not self._allowed(action, self._contexts.contexts[context]):
+            return None
+        return self._fits(self._observations.setting(action), context)
 
     def _unless_baseline(self, setting: int) -> int | None:
         return None if setting == self._baseline else setting

@@ -30,7 +30,7 @@ VALUES, PAIR_VALUES, PAIRED = 5, 3, 4
 """Values of a knob that are compared, values of each knob of a pair, and how many knobs are looked at in pairs."""
 TELLING = 0.5
 """An effect that is smaller than this share of the model's uncertainty about it counts as none. Chosen on three kinds
-of simulated searches at 5 to 25 % noise, checked on three others: 98 % of the knobs that do nothing are then below 2 %."""
+of simulated searches at 5 to 25 % noise, checked on three others: 98 % of knobs that do nothing are then below 2 %."""
 DRAWS = 300
 PARTS = 4
 """A range is looked at in so many parts for values that fail."""

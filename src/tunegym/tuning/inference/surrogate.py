@@ -27,6 +27,8 @@ INFLATION = 4.0
 """The model's variances are 15 % low in the median and far too low at worst; they count this many times where a claim
 rests on them. Chosen on kernels and simulations, checked on hpolib."""
 DRAWS = 1_000
+LEAST_SPREAD = 1e-4
+"""Settings whose costs differ by less than this share are equally good."""
 
 Pending = Sequence[tuple[int, int]]
 """Settings and contexts of trials in flight."""
@@ -40,13 +42,13 @@ class Standard:
     spread: float
 
     @classmethod
-    def of(cls, cells: Cells, contexts: int) -> Standard:
-        """Return the standard of measured cells. A context without any is as typical as all of them."""
-        typical = np.array([_median(cells.mean[cells.context == context]) for context in range(contexts)])
-        typical[np.isnan(typical)] = np.median(cells.mean)
-        above = cells.mean - typical[cells.context]
-        better = above[above <= 0]
-        return cls(typical, max(float(np.sqrt(np.mean(better**2))), 1e-4))
+    def of(cls, costs: Floats, context: Indices, contexts: int) -> Standard:
+        """Return the standard of settings' costs. A context without any is as typical as all of them."""
+        typical = np.array([_median(costs[context == index]) for index in range(contexts)])
+        typical[np.isnan(typical)] = np.median(costs)
+        above = costs - typical[context]
+        least = LEAST_SPREAD * min(1.0, _root_mean_square(above))  # differences have units, which may be tiny
+        return cls(typical, max(_root_mean_square(above[above <= 0]), least) or 1.0)
 
     def compressed(self, costs: Floats, context: Indices) -> Floats:
         """Return costs on the model's scale."""
@@ -56,6 +58,10 @@ class Standard:
     def natural(self, values: Floats) -> Floats:
         """Return values of the model's scale as costs above the typical one."""
         return np.where(values > 0, np.expm1(np.clip(values, 0.0, 20.0)), values) * self.spread
+
+
+def _root_mean_square(costs: Floats) -> float:
+    return float(np.sqrt(np.mean(costs**2)))
 
 
 def _median(costs: Floats) -> float:
@@ -69,7 +75,7 @@ class Aspect:
         self.scale = scale
         contexts = len(observations.question.contexts)
         cells = observations.cells(observations.measured(), scale)
-        self.standard = Standard.of(cells, contexts)
+        self.standard = Standard.of(cells.mean, cells.context, contexts)
         points = observations.question.coordinates.points(observations.actions)
         self.process = Process(observations.question.coordinates.categorical, contexts, COST)
         values = self.standard.compressed(cells.mean, cells.context)

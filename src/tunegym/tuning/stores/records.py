@@ -25,13 +25,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-import numpy as np
-import orjson
 
 from tunegym.core.text import printable
 from tunegym.tuning.model.head import Head
 from tunegym.tuning.model.trial import SEARCH, Episode, Measured, OpenTrial, Reports, Trial, outcome_of
-from tunegym.tuning.model.values import Context, Scalar
+from tunegym.tuning.model.values import Context, Scalar, native
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Sample: TypeAlias = dict[str, float]
@@ -162,8 +160,8 @@ class Lost(Timed, frozen=True, tag="lost"):
 class Steps(Timed, frozen=True, kw_only=True, tag="steps"):
     """Recorded steps that were written together, and the episodes that were over by then; either may be empty.
 
-    Places count from 0. ``actions`` and ``observations`` have an array for each leaf of the space; None if they are in
-    a side file, from ``action_row`` or ``observation_row`` on.
+    Places count from 0. ``actions`` and ``observations`` have a list for each leaf of the space (its JSON, while it is
+    written); None if they are in a side file, from ``action_row`` or ``observation_row`` on.
     """
 
     upto: Count  # the highest number used by then, recorded or not
@@ -190,8 +188,8 @@ class Steps(Timed, frozen=True, kw_only=True, tag="steps"):
     def __post_init__(self) -> None:
         count = len(self.numbers)
         columns = {"episodes": self.episodes, "rewards": self.rewards, "durations": self.durations, **self.metrics}
-        columns |= {f"actions {place}": leaf for place, leaf in enumerate(self.actions or ())}
-        columns |= {f"observations {place}": leaf for place, leaf in enumerate(self.observations or ())}
+        leaves = [*(self.actions or ()), *(self.observations or ())]
+        columns |= {f"leaf {place}": leaf for place, leaf in enumerate(leaves) if type(leaf) is not msgspec.Raw}
         columns |= {"weight_versions": self.weight_versions} if self.weight_versions else {}
         for name, column in columns.items():
             if len(column) != count:
@@ -223,14 +221,7 @@ Record: TypeAlias = (
 )
 
 
-def _plain(value: Any) -> Any:
-    """A number or an array of numpy's, which ``orjson`` writes with the digits of its own type, twice as fast."""
-    if value.shape and not np.isfinite(value).all():  # JSON has no infinity
-        return value.astype(np.float64).astype(str).tolist()
-    return msgspec.Raw(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY))
-
-
-ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+ENCODER = msgspec.json.Encoder(enc_hook=native)
 DECODER = msgspec.json.Decoder(Record)
 
 

@@ -20,8 +20,8 @@ from tunegym.tuning.agents.sb3.agents import Dqn, Library, LivePolicy, PolicyAge
 from tunegym.tuning.agents.sb3.config import HORIZON, DqnConfig, LiveDqnConfig, LiveOnPolicyConfig, PpoConfig
 
 if TYPE_CHECKING:
-    from tunegym.tuning.agents.history import TrialHistory
     from tunegym.tuning.agents.rllib.algorithm import Algorithm
+    from tunegym.tuning.inference.experience import Experience
 
 RLLIB = Library(("ray", "tree", "torch"), "ray[rllib]", "rllib")  # Ray comes with RLlib, but not with what it needs
 
@@ -63,7 +63,7 @@ class _RllibAgent(PolicyAgent):
     library: ClassVar[Library] = RLLIB
     _algorithm: Algorithm | None = None
 
-    def learner(self, observations: spaces.Space[Any], actions: spaces.Space[Any], history: TrialHistory) -> Algorithm:
+    def learner(self, observations: spaces.Space[Any], actions: spaces.Space[Any], experience: Experience) -> Algorithm:
         """The algorithm for these spaces, with its env runners."""
         from tunegym.tuning.agents.live_learner import Draws
         from tunegym.tuning.agents.rllib.algorithm import ALGORITHMS
@@ -71,7 +71,7 @@ class _RllibAgent(PolicyAgent):
         self.close()  # one whose checkpoint doesn't fit
         horizon = self.env.experiment.most_trials or HORIZON
         draws, lanes = Draws(self.seed, self.name), self.env.slots
-        self._algorithm = ALGORITHMS[self.name](self.config, observations, actions, draws, lanes, horizon, history)
+        self._algorithm = ALGORITHMS[self.name](self.config, observations, actions, draws, lanes, horizon, experience)
         return self._algorithm
 
     def close(self) -> None:

@@ -27,11 +27,11 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.checkpoints import PolicyFiles
-from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.live_learner import DIVERGED, STARTS, Draws, check_memory
 from tunegym.tuning.agents.rllib.env_runner import EnvRunners
 from tunegym.tuning.agents.sb3.config import FEWEST, update_size
 from tunegym.tuning.agents.trial_learner import LEAST_DRAWN, Decision, EpsilonGreedy, Step, TrialLearner, imitate
+from tunegym.tuning.inference.experience import Experience
 
 MODULE = "module"
 """The folder of RLlib's own files."""
@@ -43,7 +43,7 @@ class Algorithm(TrialLearner):
     """One network, its optimiser and its env runners over ``lanes``.
 
     ``horizon`` is the budget that schedules refer to. Rewards of trials are known only when it learns, from
-    ``history``. It is None where a step comes with its reward.
+    ``experience``. It is None where a step comes with its reward.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Algorithm(TrialLearner):
         draws: Draws,
         lanes: int,
         horizon: int,
-        history: TrialHistory | None = None,
+        experience: Experience | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.draws = draws
         self._space = actions
         self._horizon = horizon
-        self._history = history
+        self._experience = experience
         self._steps: deque[Step] = deque(maxlen=self.capacity or None)
         settings = self._settings([*(config.net_arch or (64, 64))])
         linear = getattr(config, "learning_rate_schedule", "constant") == "linear"
@@ -90,9 +90,9 @@ class Algorithm(TrialLearner):
         return self.decide(number, [seen])[0]
 
     def _rewards(self, steps: Sequence[Step]) -> np.ndarray:
-        if self._history is None:
+        if self._experience is None:
             return np.array([step.reward for step in steps], np.float32)
-        return self._history.scaled_at(np.array([step.index for step in steps])).astype(np.float32)
+        return self._experience.rewards()[[step.index for step in steps]].astype(np.float32)
 
     # the network --------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class PpoAlgorithm(Algorithm):
 
     def __init__(self, config: Any, *arguments: Any) -> None:
         super().__init__(config, *arguments)
-        live = self._history is None
+        live = self._experience is None
         self._n_steps = config.n_steps * arguments[3] if live else config.n_steps or update_size(config, self._horizon)
 
     def _settings(self, layers: list[int]) -> Any:
@@ -256,7 +256,7 @@ class DqnAlgorithm(EpsilonGreedy, Algorithm):
     def __init__(self, config: Any, *arguments: Any) -> None:
         self.capacity = config.buffer_size
         super().__init__(config, *arguments)
-        observations, lanes, live = arguments[0], arguments[3], self._history is None
+        observations, lanes, live = arguments[0], arguments[3], self._experience is None
         check_memory(observations, min(self.capacity, self._horizon))
         starts = min(STARTS, self._horizon // 10) if live else max(8, min(100, self._horizon // 10))
         self.random_trials = starts if config.learning_starts is None else config.learning_starts
@@ -266,7 +266,7 @@ class DqnAlgorithm(EpsilonGreedy, Algorithm):
     def _settings(self, layers: list[int]) -> Any:
         config = self.config
         network = DefaultModelConfig(fcnet_hiddens=layers, fcnet_activation="relu", head_fcnet_hiddens=layers[-1:])
-        if self._history is None:
+        if self._experience is None:
             self.first, self.final = config.exploration_initial_eps, config.exploration_final_eps
             target = {"target_network_update_freq": config.target_update_interval, "tau": config.tau}
         else:

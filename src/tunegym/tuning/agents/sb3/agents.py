@@ -36,8 +36,8 @@ from tunegym.tuning.spaces import build, leaves
 from tunegym.tuning.workloads.signature import describe_class
 
 if TYPE_CHECKING:
-    from tunegym.tuning.agents.history import TrialHistory
     from tunegym.tuning.agents.trial_learner import TrialLearner, TrialTraining
+    from tunegym.tuning.inference.experience import Experience
 
 FEW = 16
 TRIALS_EACH = 20
@@ -127,13 +127,13 @@ class PolicyAgent(BaseAgent, ABC):
         """How the algorithm sees the knobs; ``kind`` is the action space of the checkpoint, if there is one."""
 
     def learner(
-        self, observations: spaces.Space[Any], actions: spaces.Space[Any], history: TrialHistory
+        self, observations: spaces.Space[Any], actions: spaces.Space[Any], experience: Experience
     ) -> TrialLearner:
         """The algorithm for these spaces."""
         from tunegym.tuning.agents.sb3.learners import build_learner
 
         horizon = self.env.experiment.most_trials or configs.HORIZON
-        return build_learner(self.config, observations, actions, history, self.seed, horizon)
+        return build_learner(self.config, observations, actions, experience, self.seed, horizon)
 
     def warm_up(self, trials: Sequence[Trial]) -> None:
         """Keep another run's trials; a policy without a checkpoint is pre-trained on them."""

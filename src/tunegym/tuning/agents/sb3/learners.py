@@ -19,7 +19,6 @@ from stable_baselines3.common.utils import polyak_update
 
 from tunegym.tuning.agents.base import TrainingError
 from tunegym.tuning.agents.checkpoints import PolicyFiles
-from tunegym.tuning.agents.history import TrialHistory
 from tunegym.tuning.agents.live_learner import DIVERGED, Draws
 from tunegym.tuning.agents.sb3 import algorithms
 from tunegym.tuning.agents.sb3.algorithms import Spaces
@@ -33,13 +32,14 @@ from tunegym.tuning.agents.trial_learner import (
     TrialLearner,
     imitate,
 )
+from tunegym.tuning.inference.experience import Experience
 
 
 def build_learner(
     config: OnPolicyConfig | DqnConfig | SacConfig,
     observations: spaces.Space[Any],
     actions: spaces.Space[Any],
-    history: TrialHistory,
+    experience: Experience,
     seed: int,
     horizon: int,
 ) -> Learner:
@@ -55,20 +55,20 @@ def build_learner(
         else:
             adam = {"use_rms_prop": False, "policy_kwargs": {"optimizer_class": torch.optim.Adam}}
             model = algorithms.build(A2C, "MlpPolicy", env, config, draws, **own, **adam)
-        return OnPolicyLearner(model, draws, history, n_steps)
+        return OnPolicyLearner(model, draws, experience, n_steps)
     if isinstance(config, DqnConfig):
-        return DqnLearner(algorithms.build(DQN, "MlpPolicy", env, config, draws), draws, history, config, horizon)
-    return SacLearner(algorithms.build(SAC, "MlpPolicy", env, config, draws), draws, history, config, horizon)
+        return DqnLearner(algorithms.build(DQN, "MlpPolicy", env, config, draws), draws, experience, config, horizon)
+    return SacLearner(algorithms.build(SAC, "MlpPolicy", env, config, draws), draws, experience, config, horizon)
 
 
 class Learner(TrialLearner):
     """An algorithm of the library without its loop; ``model`` is the library's."""
 
-    def __init__(self, model: Any, draws: Draws, history: TrialHistory) -> None:
+    def __init__(self, model: Any, draws: Draws, experience: Experience) -> None:
         super().__init__()
         self.model = model
         self.draws = draws
-        self.history = history
+        self.experience = experience
         self.capacity = getattr(model, "buffer_size", 0)
 
     def greedy(self, seen: np.ndarray) -> tuple[Any, float | None]:
@@ -91,7 +91,7 @@ class Learner(TrialLearner):
 
     def rewards(self, indices: np.ndarray) -> np.ndarray:
         """Rewards of trials, scaled by all that are known by now."""
-        return self.history.scaled_at(indices)
+        return self.experience.rewards()[indices]
 
     def has_trained(self) -> dict[str, float]:
         """Call after each update: the library's log of it. Raises ``TrainingError`` if the network diverged."""
@@ -122,8 +122,8 @@ class OnPolicyLearner(Learner):
 
     off_policy = False
 
-    def __init__(self, model: Any, draws: Draws, history: TrialHistory, n_steps: int) -> None:
-        super().__init__(model, draws, history)
+    def __init__(self, model: Any, draws: Draws, experience: Experience, n_steps: int) -> None:
+        super().__init__(model, draws, experience)
         self._n_steps = n_steps
         self._steps: list[Step] = []
 
@@ -206,9 +206,9 @@ class OffPolicyLearner(OffPolicy, Learner):
     """Keeps trials in the library's replay buffer; rewards there are rescaled before each update."""
 
     def __init__(
-        self, model: Any, draws: Draws, history: TrialHistory, config: DqnConfig | SacConfig, horizon: int
+        self, model: Any, draws: Draws, experience: Experience, config: DqnConfig | SacConfig, horizon: int
     ) -> None:
-        super().__init__(model, draws, history)
+        super().__init__(model, draws, experience)
         self.config = config
         self.train_freq = config.train_freq
         starts = config.learning_starts
@@ -240,8 +240,8 @@ class DqnLearner(EpsilonGreedy, OffPolicyLearner):
 
     config: DqnConfig
 
-    def __init__(self, model: Any, draws: Draws, history: TrialHistory, config: DqnConfig, horizon: int) -> None:
-        super().__init__(model, draws, history, config, horizon)
+    def __init__(self, model: Any, draws: Draws, experience: Experience, config: DqnConfig, horizon: int) -> None:
+        super().__init__(model, draws, experience, config, horizon)
         self.final = config.exploration_final
         self.fades = max(config.exploration_fraction * horizon, 1.0)
         self._copied = 0
@@ -279,7 +279,7 @@ class SacLearner(OffPolicyLearner):
 
     def act(self, seen: np.ndarray, number: int) -> Decision:
         """A draw from the policy; from the whole space at first."""
-        if self.experience(number) <= self.random_trials:
+        if self.trials_by(number) <= self.random_trials:
             shape = self.model.action_space.shape
             units = [self.draws.unit("random", number, place) for place in range(int(np.prod(shape)))]
             return Decision(np.array([2.0 * one - 1.0 for one in units], dtype=np.float32).reshape(shape))

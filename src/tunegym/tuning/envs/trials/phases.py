@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tunegym.tuning.envs.trials.engine import TrialEngine
-from tunegym.tuning.inference.confirmation import Confirmation, reserve
+from tunegym.tuning.inference.confirmation import Confirmation, reserve, share_of
 from tunegym.tuning.inference.observations import Question
 from tunegym.tuning.model.scenario import Experiment
 from tunegym.tuning.model.trial import BASELINE, CONFIRM, REPEAT, SEARCH, Trial
@@ -95,7 +95,7 @@ class Phases:
         engine, budget = self._engine, self._experiment.budget
         if self._experiment.confirms:
             engine.budget.kept = 0 if self._steps is None else self._allowance(self._steps, self._rounds_before())
-            engine.budget.kept_share = self._experiment.confirm.share
+            engine.budget.kept_share = share_of(self._question, self._experiment.confirm.share)
         own = sum(trial.phase in (SEARCH, REPEAT) for trial in self._trials) - len(self._experiment.enqueue)
         engine.first = len(self._trials) - max(own, 0) + 1
         steps = None if self._steps is None else max(0, self._steps - engine.budget.kept - engine.first + 1)
