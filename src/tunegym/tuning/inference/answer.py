@@ -154,7 +154,13 @@ class Analysis:
             source = search if search.measured() else self._observations
             self.surrogate = Surrogate(source)
             self._jury = Jury(self._observations, self.surrogate)
-            self._nomination = Nomination(self.surrogate, self._observations, 0, self._known, own)
+            self._nomination = Nomination(self.surrogate, self._observations, 0, self._known, self._measured(own))
+
+    def _measured(self, own: Sequence[Action | None]) -> list[Action | None]:
+        """Return a policy's choices by context, as far as they were measured there."""
+        cells = {(row.setting, row.context) for row in self._observations.measured()}
+        found = [None if action is None else self._observations.find(action) for action in own]
+        return [action if (found[context], context) in cells else None for context, action in enumerate(own)]
 
     def _known(self, action: Action, context: Context) -> bool:
         """Return whether a setting was tried: no other is recommended without a measurement."""
