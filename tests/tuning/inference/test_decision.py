@@ -162,7 +162,7 @@ def test_two_measurements_are_the_least() -> None:
     simulation.measure(TODAY, {}, BASELINE)
     verdict = answered(simulation).overall
     assert verdict.chosen is None
-    assert verdict.sentence == "Nothing can be recommended: 1 trials gave 1 measurements."
+    assert verdict.sentence == "Nothing can be recommended: 1 trial gave 1 measurement."
 
 
 def test_a_baseline_that_fails_is_replaced() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +34,7 @@ def experience_of(trials: list[Trial], params: EnvParams | None = None) -> Exper
     return experience
 
 
-def scaled(rewards: list[float | None]) -> np.ndarray:
+def scaled(rewards: Sequence[float | None]) -> np.ndarray:
     return experience_of([closed(number, reward) for number, reward in enumerate(rewards, 1)]).rewards()
 
 

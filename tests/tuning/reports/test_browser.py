@@ -110,9 +110,23 @@ def some_trials(count: int, contexts: bool = False) -> Iterator[Trial]:
         yield Trial(number, context, action, outcome, told, rng.random(), reports=reports)
 
 
-def measured(rewards: Iterable[float], action: Callable[[int], dict[str, Any]] = lambda n: {"x": n}) -> list[Trial]:
+BASELINE = {"threads": 4, "rate": 0.25, "flag": 1}
+
+
+def some_rounds(first: int) -> Iterator[Trial]:
+    """Rounds of the baseline and of a better setting in two contexts."""
+    arms = [(context, rate) for _ in range(4) for context in ("low", "high") for rate in (0.25, 0.75)]
+    for number, (context, rate) in enumerate(arms, first):
+        reward = rate + 0.01 * (number % 3)
+        outcome = Measured(({"m": reward, "latency": 1 / (0.1 + rate)},))
+        yield Trial(number, {"load": context}, {**BASELINE, "rate": rate}, outcome, reward, 0.5, phase="confirm")
+
+
+def measured(
+    rewards: Iterable[float], action: Callable[[int], dict[str, Any]] = lambda n: {"x": n}, metric: str = "m"
+) -> list[Trial]:
     """Measured trials whose metric is the reward."""
-    return [Trial(n, {}, action(n), Measured(({"m": one},)), one, 0.1) for n, one in enumerate(rewards, 1)]
+    return [Trial(n, {}, action(n), Measured(({metric: one},)), one, 0.1) for n, one in enumerate(rewards, 1)]
 
 
 def save_policy(folder: Path, learned: int, choices: Iterable[tuple[dict[str, Any], Mapping[str, Any]]]) -> None:
@@ -154,8 +168,10 @@ PAINTED = """() => [...document.querySelectorAll('.plot canvas')].map((canvas) =
 def rich(written: Written) -> Path:
     objectives = [Objective("m").as_dict(), Objective("latency", "min", limit=5.0).as_dict()]
     results = written(
-        some_trials(150, contexts=True),
+        [*some_trials(150, contexts=True), *some_rounds(151)],
         knobs=KNOBS,
+        baseline=BASELINE,
+        confirm={"mode": "auto"},
         env_params={"load": {"values": ["low", "high"]}},
         metrics=["m", "latency"],
         objectives=objectives,
@@ -187,10 +203,11 @@ def test_the_answer_comes_first(rich: Path, show: Opener) -> None:
     """One sentence over all, one for each context, and a picture of each; any two knobs can be seen together."""
     page = show(rich)
     assert page.locator("main section").first.get_attribute("id") == "answer"
-    assert "not confirmed" in page.inner_text("#answer .lead")
+    assert "sure" in page.inner_text("#answer .lead")
+    assert "gain on your settings" in page.inner_text(".tiles").lower()
     assert page.locator("#answer .sentences li").count() == 2
     assert page.locator("#answer figcaption").all_inner_texts() == ["over all contexts", "load=low", "load=high"]
-    assert "150 search" in page.inner_text("#evidence dl")
+    assert "150 search, 16 confirm" in page.inner_text("#evidence dl")
     before = page.evaluate(picture_of("#contour"))
     page.select_option("#contour select >> nth=0", "flag")
     page.wait_for_function(f"before => {picture_of('#contour')} !== before", arg=before)
@@ -200,15 +217,15 @@ def test_the_table_sorts_and_opens_rows(rich: Path, show: Opener) -> None:
     page = show(rich)
     assert column(page, 1) == [str(number) for number in range(1, 51)]
     heads = page.locator("#trials thead th").all_text_contents()
-    assert [heads[2], *heads[-3:-1]] == ["reward (max)", "m (max)", "latency (min)"]
+    assert [heads[3], *heads[-3:-1]] == ["reward (max)", "m (max)", "latency (min)"]
     for order in ("descending", "ascending"):
-        page.click("#trials th:nth-child(3) button")
-        rewards = [float(text.replace("\u2212", "-")) for text in column(page, 3)]
+        page.click("#trials th:nth-child(4) button")
+        rewards = [float(text.replace("\u2212", "-")) for text in column(page, 4)]
         assert rewards == sorted(rewards, reverse=order == "descending"), "the best comes first"
-        assert page.get_attribute("#trials th:nth-child(3)", "aria-sort") == order
+        assert page.get_attribute("#trials th:nth-child(4)", "aria-sort") == order
     page.click("#trials [aria-label='next rows']")
     page.click("#trials [aria-label='next rows']")
-    assert "" in column(page, 3), "trials without a reward are last, either way"
+    assert "" in column(page, 4), "trials without a reward are last, either way"
     page.fill("#trials input", "status=measured")
     number = column(page, 1)[0]
     for opens in (True, False):
@@ -225,12 +242,12 @@ def test_the_table_filters(rich: Path, show: Opener) -> None:
     page.fill("#trials input", "broke")
     assert column(page, 2) == failed, "reasons are searched, too"
     page.fill("#trials input", "threads>=32 rate<0.5")
-    assert column(page, 4)
-    assert all(int(text) >= 32 for text in column(page, 4))
-    assert all(float(text) < 0.5 for text in column(page, 5))
+    assert column(page, 5)
+    assert all(int(text) >= 32 for text in column(page, 5))
+    assert all(float(text) < 0.5 for text in column(page, 6))
     page.fill("#trials input", "no such thing")
     assert column(page, 1) == []
-    assert "none of 150" in page.inner_text("#trials .told")
+    assert "none of 166" in page.inner_text("#trials .told")
     page.fill("#trials input", "")
     page.select_option("#trials select", "timed_out")
     assert set(column(page, 2)) == {"timed out"}
@@ -310,7 +327,7 @@ def test_nothing_else_may_run(rich: Path, show: Opener) -> None:
 
 
 def test_hostile_text_is_text(written: Written, show: Opener) -> None:
-    trials = measured(range(1, 5), lambda n: {HOSTILE[1]: HOSTILE[n - 1]})
+    trials = measured(range(1, 5), lambda n: {HOSTILE[1]: HOSTILE[n - 1]}, HOSTILE[0])
     trials.append(Trial(5, {}, {HOSTILE[1]: HOSTILE[0]}, Failed(" ".join(HOSTILE)), -1e15, 0.1))
     keys = {"metrics": [HOSTILE[0]], "agent": HOSTILE[0], "declared": {"cmd_args": {"callable": " ".join(HOSTILE)}}}
     results = written(trials, knobs={HOSTILE[1]: {"values": HOSTILE}}, **keys)
@@ -390,7 +407,14 @@ def test_far_values_do_not_flatten_the_plots(
 
 
 def test_how_far_out_a_value_is_is_not_seen(written: Written, show: Opener) -> None:
-    one, two = (show(write(written(with_far_ones(far), str(far), knobs=XY))) for far in (-1e3, -1e12))
+    baseline, best = {"x": 0.1, "flag": "a"}, {"x": 0.7, "flag": "b"}
+    arms = enumerate([(baseline, 0.4), (best, 1.0)] * 3, 61)
+    rounds = [Trial(n, {}, arm, Measured(({"m": value},)), value, 0.1, phase="confirm") for n, (arm, value) in arms]
+    pages = []
+    for far in (-1e3, -1e12):
+        trials = [*with_far_ones(far), *rounds]
+        pages.append(show(write(written(trials, str(far), knobs=XY, baseline=baseline, confirm={"mode": "auto"}))))
+    one, two = pages
     assert [one.evaluate(picture_of(place)) == two.evaluate(picture_of(place)) for place in PLOTS] == [True] * 3
 
 
@@ -445,7 +469,7 @@ def test_many_trials_and_a_long_front_are_paged(written: Written, show: Opener) 
     assert (page.inner_text("#front .pager .told"), page.inner_text(first)) == ("1–50 of 2,000", "1")
     assert page.is_disabled("#front [aria-label='previous rows']")
     page.click("#front [aria-label='next rows']")
-    assert (page.inner_text("#front .pager .told"), page.inner_text(first)) == ("51–100 of 2,000", "1955")
+    assert (page.inner_text("#front .pager .told"), page.inner_text(first)) == ("51–100 of 2,000", "51")
     assert page.evaluate(ELEMENTS) < 3000
     assert min(page.evaluate(PAINTED)) > 5
 
@@ -551,7 +575,7 @@ def test_many_contexts_are_folded(written: Written, show: Opener, wait_until: Ca
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (400, "light")])
 def test_comparison(runs: Written, show: Opener, width: int, scheme: str) -> None:
     journal = {"trials": list(some_trials(40)), "knobs": KNOBS, "agent": HOSTILE[0]}
-    results = [runs(name, e=journal, own={**journal, "metrics": [name]}) for name in ("one", "two")]
+    results = [runs(name, e=journal, own={**journal, "metrics": ["m", name]}) for name in ("one", "two")]
     page = show(write_comparison(results), width, scheme)
     assert page.locator("#table tbody tr").count() == 4
     assert "own: the metrics differ" in page.inner_text(".box.note")

@@ -21,6 +21,8 @@ from tunegym.tuning.model.values import Action, Context, counted
 
 FEWEST = 2
 """Measurements without which nothing is recommended."""
+DRIFT = 1.5
+"""A drift is told if it is this many times as large as half of its interval: once in 300 runs without any."""
 MOST_GROWTH = 10
 """A budget that is this many times as large is no advice."""
 
@@ -114,19 +116,11 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Drift:
-    """How the baseline changed from the search to the rounds: its cost rose by this factor or difference."""
-
-    context: Context
-    change: Gain
-
-
-@dataclass(frozen=True)
 class Answer:
     """What an experiment found.
 
-    ``is_exact``: every context that can be drawn is represented. ``drift`` lists the contexts in which the machine
-    surely changed.
+    ``is_exact``: every context that can be drawn is represented. ``drift`` is how the baseline changed from the search
+    to the rounds, if it surely did.
     """
 
     overall: Verdict
@@ -136,7 +130,7 @@ class Answer:
     goal: str
     is_exact: bool
     over_contexts: OverContexts
-    drift: tuple[Drift, ...]
+    drift: Gain | None
     deterministic: bool
 
 
@@ -160,7 +154,13 @@ class Analysis:
             source = search if search.measured() else self._observations
             self.surrogate = Surrogate(source)
             self._jury = Jury(self._observations, self.surrogate)
-            self._nomination = Nomination(self.surrogate, self._observations, 0, self._known, own)
+            self._nomination = Nomination(self.surrogate, self._observations, 0, self._known, self._measured(own))
+
+    def _measured(self, own: Sequence[Action | None]) -> list[Action | None]:
+        """Return a policy's choices by context, as far as they were measured there."""
+        cells = {(row.setting, row.context) for row in self._observations.measured()}
+        found = [None if action is None else self._observations.find(action) for action in own]
+        return [action if (found[context], context) in cells else None for context, action in enumerate(own)]
 
     def _known(self, action: Action, context: Context) -> bool:
         """Return whether a setting was tried: no other is recommended without a measurement."""
@@ -330,17 +330,12 @@ class Analysis:
             return dict(action)
         return changes_from(baseline, action)
 
-    def _drift(self) -> tuple[Drift, ...]:
-        """Return the contexts in which the baseline surely changed."""
-        if self.surrogate is None:
-            return ()
-        drifts = self._jury.drift()
-        contexts = self.question.contexts.contexts
-        return tuple(
-            Drift(contexts[context], Gain.of(replace(change, mean=-change.mean), self._scale))
-            for context, change in drifts.items()
-            if change.low > 0 or change.high < 0
-        )
+    def _drift(self) -> Gain | None:
+        """Return how the baseline surely changed."""
+        rise = None if self.surrogate is None else self._jury.drift()
+        if rise is None or abs(rise.mean) <= DRIFT * rise.half:
+            return None
+        return Gain.of(replace(rise, mean=-rise.mean), self._scale)
 
 
 def _stays(baseline: Candidate | None, best: Candidate | None) -> bool:

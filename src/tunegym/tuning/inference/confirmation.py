@@ -107,7 +107,8 @@ class Nomination:
         for context in every:
             candidates = [self.best([context]), self._fits(overall, context)]
             arms.append([self._baseline, *dict.fromkeys(arm for arm in candidates if arm is not None)])
-        if self._trials // max(sum(map(len, arms)), 1) < ROUNDS:
+        rounds = 1 if self._observations.repeats().is_exact else ROUNDS
+        if self._trials < rounds * sum(map(len, arms)):
             arms = [self._two(own, context) for context, own in enumerate(arms)]
         return Finalists(overall, tuple(tuple(own) if len(own) > 1 else () for own in arms))
 
@@ -188,7 +189,7 @@ class Nomination:
         before = self._expected([current], contexts, weights)[0]
         noise = np.array([self._surrogate.noise(context) for context in contexts])
         pair = float(np.sqrt(2.0 * (weights**2 @ noise**2) / ROUNDS))
-        threshold = max(pair, WORTH * self._whole(contexts, weights))
+        threshold = max(pair, WORTH) if self._observations.scale.is_ratio else pair
         while current != baseline:
             reverted = [{**current, name: baseline[name]} for name in current if current[name] != baseline[name]]
             permitted = [action for action in reverted if self._permits(action, contexts)]
@@ -208,12 +209,6 @@ class Nomination:
         covariances = [self._surrogate.cost.covariance(points, context) for context in contexts]
         variances = np.array([difference_variance(covariance, 0, 1) for covariance in covariances])
         return float(np.sqrt(weights**2 @ np.maximum(variances, 0.0))) * self._surrogate.standard.spread
-
-    def _whole(self, contexts: Sequence[int], weights: Floats) -> float:
-        """Return the cost of 100 %."""
-        if self._observations.scale.is_ratio:
-            return 1.0
-        return float(np.abs(self._surrogate.standard.typical[list(contexts)]) @ weights)
 
     def _expected(self, actions: Sequence[Action], contexts: Sequence[int], weights: Floats) -> Floats:
         return weights @ self._surrogate.means(self._surrogate.points(actions))[list(contexts)]
@@ -244,13 +239,16 @@ class Nomination:
         """Return the best and the runner-up: of each context if there is room, else over all."""
         size = len(self._contexts)
         each = self._trials // (2 * size) >= FEWEST_ROUNDS
-        arms: list[tuple[int, ...]] = []
-        for context in range(size if each else 0):
-            settings = self._usable([context])
-            order = np.argsort(self._costs(settings)[context], kind="stable") if settings else []
-            best = [settings[place] for place in order[:2]]
-            arms.append(tuple(reversed(best)) if len(best) == 2 else ())
+        arms = [self._best_two(context) for context in range(size)] if each else []
         return Finalists(overall, tuple(arms))
+
+    def _best_two(self, context: int) -> tuple[int, ...]:
+        """Return the runner-up and the best of a context; a policy's choice is the best."""
+        settings = self._usable([context])
+        order = np.argsort(self._costs(settings)[context], kind="stable") if settings else []
+        best = self.best([context])
+        others = [settings[place] for place in order if settings[place] != best]
+        return (others[0], best) if best is not None and others else ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ contexts and on repeats of the search. A gain is *sure* if its interval excludes
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -19,6 +19,7 @@ from tunegym.tuning.inference.confirmation import Rounds
 from tunegym.tuning.inference.coordinates import Floats, changes_from
 from tunegym.tuning.inference.observations import Observations, Spread
 from tunegym.tuning.inference.surrogate import INFLATION, Surrogate, difference_variance
+from tunegym.tuning.model.trial import CONFIRM
 
 CONFIDENCE = 0.95
 WEIGHT = 8.0
@@ -142,6 +143,9 @@ class Jury:
 
     def _pooled_pairs(self) -> Spread:
         """Return the spread of pairs over all contexts and the search's repeats."""
+        every = self._observations.repeats(rounds=True)
+        if every.is_exact:
+            return Spread(0.0, every.degrees)
         total = Spread(2.0 * self._repeats.squares, self._repeats.degrees)
         for context, arms in enumerate(self.arms):
             for setting in arms[1:]:
@@ -255,24 +259,21 @@ class Jury:
         baseline = self._observations.question.baseline
         return len(changes_from(baseline or {}, self._observations.actions[setting]))
 
-    def drift(self) -> Mapping[int, Estimate]:
-        """Return by context how much the baseline's cost rose from the search to the rounds."""
-        baseline = self._observations.baseline
-        drifts: dict[int, Estimate] = {}
-        if baseline is None:
-            return drifts
-        scale = self._observations.scale
+    def drift(self) -> Estimate | None:
+        """Return how much the baseline's cost rose from the search to the rounds, in the mean over contexts."""
+        baseline, scale = self._observations.baseline, self._observations.scale
+        rises: list[tuple[Estimate, Estimate]] = []
         for context in range(len(self._contexts)):
-            late = np.array(self.samples(baseline, context))
-            rows = [row for row in self._observations.measured() if row.setting == baseline and row.context == context]
-            in_rounds = {id(measured.get((baseline, context))) for measured in self.rounds.rounds}
-            early = self._observations.costs([row for row in rows if id(row) not in in_rounds], scale)
+            rows = [row for row in self._observations.measured() if (row.setting, row.context) == (baseline, context)]
+            early = self._observations.costs([row for row in rows if row.trial.phase != CONFIRM], scale)
+            late = self._observations.costs([row for row in rows if row.trial.phase == CONFIRM], scale)
             if len(late) > 1 and len(early):
-                before, after = _moderated(early, self._single), _moderated(late, self._single)
-                drifts[context] = replace(
-                    after, mean=after.mean - before.mean, variance=after.variance + before.variance
-                )
-        return drifts
+                rises.append((_moderated(early, self._single), _moderated(late, self._single)))
+        if not rises:
+            return None
+        mean = sum(late.mean - early.mean for early, late in rises) / len(rises)
+        variance = sum(late.variance + early.variance for early, late in rises) / len(rises) ** 2
+        return Estimate(mean, variance, min(late.degrees for _, late in rises), len(rises))
 
 
 def _spread(samples: Floats) -> Spread:

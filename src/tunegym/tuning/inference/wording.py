@@ -217,13 +217,12 @@ class _Writer:
 
 
 def drift_notes(answer: Answer) -> list[str]:
-    """Return where the machine surely changed while the run went on."""
-    notes = []
-    for drift in answer.drift:
-        where = f" at {pairs(drift.context)}" if drift.context else ""
-        better = "as good as in the search" if drift.change.is_ratio else "beside the search"
-        notes.append(f"the machine drifted: in the rounds your settings{where} were {gain_text(drift.change)} {better}")
-    return notes
+    """Return how the machine surely changed while the run went on."""
+    if answer.drift is None:
+        return []
+    return [
+        f"the machine drifted: from the search to the rounds your settings became {gain_text(answer.drift)} as good"
+    ]
 
 
 def _is_better(gain: Gain) -> bool:

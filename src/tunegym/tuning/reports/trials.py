@@ -106,7 +106,7 @@ class TrialResults(Results):
         unfinished = ""
         if self.state in ("running", "interrupted"):
             unfinished = "search" if self.journal.after_search is None else "confirmation"
-        unconfirmed = "nothing differs enough, or the trials are too few"
+        unconfirmed = "nothing differs enough, or trials or time ran out"
         if self.head.confirm is None or self.head.confirm.mode == "off":
             unconfirmed = "confirm is off"
         elif unfinished:

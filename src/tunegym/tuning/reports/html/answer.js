@@ -45,7 +45,7 @@ function answerSection(experiment) {
   const { verdicts } = experiment.page.answer;
   const [overall, ...contexts] = verdicts;
   const shown = [overall, ...contexts.slice(0, MOST_CONTEXTS)];
-  const drawn = shown.filter(({ rows }) => rows.some((row) => row.mean !== null));
+  const drawn = shown.filter(({ rows }) => rows.filter((row) => row.mean !== null).length > 1); // one alone says nothing
   const figures = drawn.map((verdict) => el("figure", {}, contexts.length ? el("figcaption", {}, visible(verdict.context || "over all contexts")) : null, whiskerPlot(verdict).node));
   const rows = drawn.flatMap((verdict) => verdict.rows);
   const items = Object.entries(ROLES).filter(([role]) => rows.some((row) => row.role === role && !row.baseline))
