@@ -132,7 +132,14 @@ def test_heart_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lost_lock_is_noticed_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody took us for dead: we say so, and the lock stays theirs."""
     lock = WriterLock(tmp_path)
-    holder = {"host": "elsewhere", "pid": os.getpid(), "start_time": "1", "heartbeat": time.time(), "token": "t"}
+    holder = {
+        "host": "elsewhere",
+        "boot": "another",
+        "pid": os.getpid(),
+        "start_time": "1",
+        "heartbeat": time.time(),
+        "token": "t",
+    }
     (tmp_path / LOCK).write_bytes(orjson.dumps(holder))
     monkeypatch.setattr(lock_module, "HEARTBEAT_S", 0.0)
     with pytest.raises(StoreError, match=r"taken over by process \d+ on elsewhere"):

@@ -84,9 +84,9 @@ def table_of(
 def save(folder: Path, table: PolicyTable) -> None:
     """Write the table atomically into an experiment's results. Raises ``OSError``."""
     document = {"format": FORMAT, **msgspec.to_builtins(table)}
-    place = folder / FOLDER / FILE
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(place, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    path = folder / FOLDER / FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
 
 
 def load(folder: Path) -> PolicyTable | None:
@@ -95,21 +95,21 @@ def load(folder: Path) -> PolicyTable | None:
     Raises:
         StoreError: it can't be read, or ``save`` didn't write it.
     """
-    place = folder / FOLDER / FILE
+    path = folder / FOLDER / FILE
     try:
-        text = place.read_bytes()
-        format_there = msgspec.json.decode(text, type=_Format).format
-        if format_there != FORMAT:
-            what = f"{place} has format {format_there}, and only {FORMAT} is known here"
-            raise StoreError(what, hint="use a newer tunegym")
+        text = path.read_bytes()
+        form = msgspec.json.decode(text, type=_Format).format
+        if form != FORMAT:
+            fault = f"{path} has format {form}, and only {FORMAT} is known here"
+            raise StoreError(fault, hint="use a newer tunegym")
         return msgspec.json.decode(text, type=PolicyTable)
     except FileNotFoundError:
         return None
     except OSError as error:
-        what = f"{place} can't be read: {error.strerror}"
-        raise StoreError(what, hint="give yourself the right to read it") from error
+        fault = f"{path} can't be read: {error.strerror}"
+        raise StoreError(fault, hint="give yourself the right to read it") from error
     except (RecursionError, ValueError) as error:
-        raise StoreError(f"{place} is damaged: {error}", hint="resume the run, and it is written again") from error
+        raise StoreError(f"{path} is damaged: {error}", hint="resume the run, and it is written again") from error
 
 
 class _Format(msgspec.Struct):
@@ -133,10 +133,10 @@ def add_training(folder: Path, trials: int, values: Mapping[str, float]) -> None
         trials: closed trials so far; not less than in the line before.
         values: by name, such as ``train/loss``. Values that are not finite become null.
     """
-    place = folder / FOLDER / TRAINING
-    place.parent.mkdir(parents=True, exist_ok=True)
+    path = folder / FOLDER / TRAINING
+    path.parent.mkdir(parents=True, exist_ok=True)
     plain: dict[str, float | None] = {name: float(value) for name, value in values.items()}
-    with place.open("ab+") as file:
+    with path.open("ab+") as file:
         size = file.seek(0, os.SEEK_END)
         start = file.seek(max(0, size - LONGEST_LINE))
         file.truncate(start + file.read().rfind(b"\n") + 1)
@@ -149,7 +149,7 @@ def read_training(folder: Path, start: int = 0) -> tuple[list[tuple[int, dict[st
     Lines that are no update are skipped; a last line without an end, which is being written, is left for later.
     ``start`` is where an earlier call stopped.
     """
-    found: list[tuple[int, dict[str, float]]] = []
+    updates: list[tuple[int, dict[str, float]]] = []
     with contextlib.suppress(OSError), (folder / FOLDER / TRAINING).open("rb") as file:
         file.seek(start)
         for line in file:
@@ -159,5 +159,5 @@ def read_training(folder: Path, start: int = 0) -> tuple[list[tuple[int, dict[st
             with contextlib.suppress(RecursionError, ValueError):
                 update = msgspec.json.decode(line, type=_Update)
                 known = {name: value for name, value in update.values.items() if value is not None}
-                found.append((update.trials, known))
-    return found, start
+                updates.append((update.trials, known))
+    return updates, start

@@ -69,8 +69,8 @@ class Elements:
 
     def names(self, prefix: str) -> list[str]:
         """A column's name for each number of an inline element."""
-        found = [name for leaf in self.leaves for name in leaf.names()] if self.inline else []
-        return [f"{prefix}.{name}" if name else prefix for name in found]
+        names = [name for leaf in self.leaves for name in leaf.names()] if self.inline else []
+        return [f"{prefix}.{name}" if name else prefix for name in names]
 
     def pack(self, element: Any) -> Any:
         """A copy of an element: a number, or bytes without gaps, as in a side file."""
@@ -109,42 +109,42 @@ class Elements:
 
     def inlined(self, values: list[Any]) -> list[np.ndarray]:
         """An array for each leaf from the values in a journal. Raises ``StoreError``."""
-        return [leaf_values(leaf, one) for leaf, one in zip(self.leaves, values, strict=True)]
+        return [leaf_values(leaf, column) for leaf, column in zip(self.leaves, values, strict=True)]
 
     def mapped(self, path: Path, rows: int) -> np.ndarray:
         """The first ``rows`` of a side file, as a read-only memory map. Raises ``StoreError``."""
         if not rows:
             return np.zeros(0, dtype=self.dtype)
         try:
-            found = path.stat().st_size // self.dtype.itemsize
+            size = path.stat().st_size // self.dtype.itemsize
         except OSError as error:
             raise StoreError(f"{path} can't be read: {error.strerror}", hint="put the file back") from error
-        if found < rows:
-            what = f"the journal knows of {rows} rows, and it has {found}"
-            raise StoreError(f"{path} is too short: {what}", hint="put the whole file back")
+        if size < rows:
+            fault = f"{path} is too short: the journal knows of {rows} rows, and it has {size}"
+            raise StoreError(fault, hint="put the whole file back")
         return np.memmap(path, dtype=self.dtype, mode="r", shape=(rows,))
 
     def read(self, values: list[Any] | None, path: Path, row: int, count: int) -> list[Any]:
         """The elements of some steps: of ``values``, or if None ``count`` rows of a side file, from ``row`` on."""
-        found = self.inlined(values) if values is not None else self._columns(self.mapped(path, row + count)[row:])
-        return self._elements(found, count)
+        columns = self.inlined(values) if values is not None else self._columns(self.mapped(path, row + count)[row:])
+        return self._elements(columns, count)
 
-    def _elements(self, found: list[np.ndarray], count: int) -> list[Any]:
-        columns = {leaf.path: column for leaf, column in zip(self.leaves, found, strict=True)}
-        return [_element(self._space, columns, at) for at in range(count)]
+    def _elements(self, arrays: list[np.ndarray], count: int) -> list[Any]:
+        columns = {leaf.path: column for leaf, column in zip(self.leaves, arrays, strict=True)}
+        return [_element(self._space, columns, row) for row in range(count)]
 
     def _columns(self, rows: np.ndarray) -> list[np.ndarray]:
         # A field of a structured array is neither contiguous nor aligned, as orjson and agents need it.
         return [np.array(rows[name]) for name in self.dtype.names or ()]
 
 
-def _element(space: spaces.Space[Any], columns: Mapping[Any, Any], at: int, path: tuple[str | int, ...] = ()) -> Any:
+def _element(space: spaces.Space[Any], columns: Mapping[Any, Any], row: int, path: tuple[str | int, ...] = ()) -> Any:
     """An element of ``space`` from row ``at`` of each leaf."""
     if isinstance(space, spaces.Dict):
-        return {key: _element(part, columns, at, (*path, str(key))) for key, part in space.spaces.items()}
+        return {key: _element(part, columns, row, (*path, str(key))) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(_element(part, columns, at, (*path, place)) for place, part in enumerate(space.spaces))
-    return columns[path][at]
+        return tuple(_element(part, columns, row, (*path, index)) for index, part in enumerate(space.spaces))
+    return columns[path][row]
 
 
 def leaf_values(leaf: Leaf, values: Any) -> np.ndarray:
@@ -154,8 +154,8 @@ def leaf_values(leaf: Leaf, values: Any) -> np.ndarray:
         wide = np.array(values, dtype=np.float64 if leaf.dtype.kind == "f" else leaf.dtype)
         return wide.astype(leaf.dtype).reshape((-1, *leaf.shape))
     except (OverflowError, TypeError, ValueError) as error:
-        what = f"the journal is damaged: its {leaf.name or 'values'} are not of {leaf.dtype} {leaf.shape}: {error}"
-        raise StoreError(what, hint="start a new run") from error
+        fault = f"the journal is damaged: its {leaf.name or 'values'} are not of {leaf.dtype} {leaf.shape}: {error}"
+        raise StoreError(fault, hint="start a new run") from error
 
 
 def _json(leaf: Leaf, column: np.ndarray) -> bytes:
@@ -183,10 +183,10 @@ class SideFile:
             with contextlib.ExitStack() as undo:
                 self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
                 undo.callback(os.close, self._file)
-                found = os.fstat(self._file).st_size // row_bytes
-                if found < rows:
+                size = os.fstat(self._file).st_size // row_bytes
+                if size < rows:
                     raise StoreError(
-                        f"{path} is too short: the journal has {rows} rows, and it has {found}",
+                        f"{path} is too short: the journal has {rows} rows, and it has {size}",
                         hint="restore the whole file, or start a new run",
                     )
                 os.ftruncate(self._file, rows * row_bytes)
@@ -262,20 +262,20 @@ class StepTable:
             "observation_row": sides.get("observation", 0),
             "contexts": _runs(column["context"]) if self._env_params else [],
             "metrics": {name: [metrics.get(name) for metrics in column["metrics"]] for name in self._metrics},
-            "unmeasured": {place: steps[place].unmeasured for place in compress(places, column["unmeasured"])},
+            "unmeasured": {index: steps[index].unmeasured for index in compress(places, column["unmeasured"])},
             "weight_versions": [] if None in column["version"] else list(column["version"]),
         }
 
     def lines(self, steps: Steps) -> tuple[str, str, str]:
         """The rows of each CSV."""
-        over = "".join(self._episode_line(one) for one in steps.over)
+        over = "".join(self._episode_line(episode) for episode in steps.over)
         if not steps.numbers:
             return "", "", over
         numbers = _split(steps.numbers)
         drawn = self._drawn(steps)
         statuses = [f"{MEASURED},false"] * len(numbers)  # cached is always false
-        for at, (status, _) in steps.unmeasured.items():
-            statuses[at] = f"{status},false"
+        for index, (status, _) in steps.unmeasured.items():
+            statuses[index] = f"{status},false"
         columns = [
             numbers,
             statuses,
@@ -283,7 +283,7 @@ class StepTable:
             *self.actions.cells(steps.actions),
             *([drawn] if drawn else []),
             *self.observations.cells(steps.observations),
-            *([_cell(one) for one in steps.metrics.get(name, ())] for name in self._metrics),
+            *([_cell(value) for value in steps.metrics.get(name, ())] for name in self._metrics),
             _split(steps.durations),
             _tails(steps),
         ]
@@ -308,18 +308,18 @@ class StepTable:
             cells.append(seen[1])
         return cells
 
-    def _episode_line(self, one: Episode) -> str:
-        drawn = [one.context.get(name, "") for name in self._env_params]
-        return line([one.number, one.first, one.last, one.length, one.total, one.end, one.lane, *drawn])
+    def _episode_line(self, episode: Episode) -> str:
+        cells = [episode.number, episode.first, episode.last, episode.length, episode.total, episode.end, episode.lane]
+        return line([*cells, *(episode.context.get(name, "") for name in self._env_params)])
 
 
 def _runs(contexts: Sequence[Context]) -> list[tuple[int, Context]]:
     """Contexts with the place from which each holds."""
     runs: list[tuple[int, Context]] = []
     last: Context | None = None
-    for place, context in enumerate(contexts):
+    for index, context in enumerate(contexts):
         if context is not last and (last is None or exact_key(context) != exact_key(last)):
-            runs.append((place, context))
+            runs.append((index, context))
         last = context
     return runs
 
@@ -328,8 +328,8 @@ def _tails(steps: Steps) -> list[str]:
     """Episode, terminated and truncated."""
     texts = {episode: f"{episode},false,false" for episode in set(steps.episodes)}
     tails = list(map(texts.__getitem__, steps.episodes))
-    for at in {*steps.terminated, *steps.truncated}:
-        tails[at] = line([steps.episodes[at], at in steps.terminated, at in steps.truncated])[:-1]
+    for index in {*steps.terminated, *steps.truncated}:
+        tails[index] = line([steps.episodes[index], index in steps.terminated, index in steps.truncated])[:-1]
     return tails
 
 

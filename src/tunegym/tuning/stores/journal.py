@@ -22,7 +22,6 @@ import uuid
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -202,8 +201,8 @@ class JournalFile:
             waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
             try:
                 self._work()
-                for one in waiting:
-                    one.set()
+                for done in waiting:
+                    done.set()
                 waiting = []
                 if self._clock.monotonic() - synced >= self.every_s:
                     synced = self._clock.monotonic()
@@ -214,8 +213,8 @@ class JournalFile:
                 logger.exception("the journal's keeper failed")
                 self._broken = StoreError(f"{self.path} can't be written: {type(error).__name__}: {error}")
             finally:
-                for one in waiting:
-                    one.set()
+                for done in waiting:
+                    done.set()
 
     def _sync(self) -> None:
         if os.fstat(self._file).st_nlink == 0:
@@ -245,8 +244,8 @@ def _agreed(past: reader.Journal, head: Head, path: Path) -> Head:
     if past.head is None:
         return head
     if past.kind != head.kind:
-        what = f"{path} belongs to an experiment of the kind {past.kind}, not {head.kind}"
-        raise StoreError(what, hint="start a new run")
+        fault = f"{path} belongs to an experiment of the kind {past.kind}, not {head.kind}"
+        raise StoreError(fault, hint="start a new run")
     before, now = msgspec.to_builtins(past.head), msgspec.to_builtins(head)
     for key in now.keys() - _OF_RUN:
         if exact_key({key: before[key]}) != exact_key({key: now[key]}):
@@ -260,6 +259,17 @@ def _agreed(past: reader.Journal, head: Head, path: Path) -> Head:
 LOCK = "writer.lock"
 HEARTBEAT_S = 5.0
 STALE_AFTER_S = 60.0
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The writer that holds a lock."""
+
+    host: str
+    boot: str
+    pid: int
+    start_time: str | None
+    heartbeat: float
+    token: str
 
 
 class WriterLock:
@@ -292,7 +302,7 @@ class WriterLock:
         if now - self._beaten < HEARTBEAT_S:
             return
         holder = _read(self._path)
-        if holder is not None and holder.get("token") != self._token:
+        if holder is not None and holder.token != self._token:
             raise StoreError(
                 f"{self._path} was taken over by {_named(holder)}",
                 hint="this process was taken for dead; resume the run when the other one has ended",
@@ -302,7 +312,7 @@ class WriterLock:
     def release(self) -> None:
         """Let go. Another process's lock is left alone."""
         holder = _read(self._path)
-        if holder is not None and holder.get("token") == self._token:
+        if holder is not None and holder.token == self._token:
             self._path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -318,16 +328,16 @@ class WriterLock:
 
     def _write(self) -> None:
         pid = os.getpid()
-        body = {
-            "host": socket.gethostname(),
-            "boot": boot_id(),
-            "pid": pid,
-            "start_time": process_start_time(pid),
-            "heartbeat": time.time(),
-            "token": self._token,
-        }
+        holder = Holder(
+            host=socket.gethostname(),
+            boot=boot_id(),
+            pid=pid,
+            start_time=process_start_time(pid),
+            heartbeat=time.time(),
+            token=self._token,
+        )
         fresh = self._path.with_suffix(f".{self._token}")
-        fresh.write_bytes(msgspec.json.encode(body))
+        fresh.write_bytes(msgspec.json.encode(holder))
         fresh.replace(self._path)
         self._beaten = time.monotonic()
 
@@ -338,27 +348,24 @@ def living_writer(folder: Path) -> str | None:
     return _named(holder) if holder is not None and _living(holder) else None
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> Holder | None:
     try:
-        holder = msgspec.json.decode(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+        return msgspec.json.decode(path.read_bytes(), type=Holder)
+    except (FileNotFoundError, RecursionError, ValueError):
         return None
     except OSError as error:
         raise StoreError(f"{path} can't be read: {error.strerror}", hint="is the folder yours?") from error
-    return holder if isinstance(holder, dict) else None
 
 
-def _named(holder: dict[str, Any]) -> str:
-    return f"process {holder.get('pid')} on {holder.get('host')}"
+def _named(holder: Holder) -> str:
+    return f"process {holder.pid} on {holder.host}"
 
 
-def _living(holder: dict[str, Any]) -> bool:
-    if holder.get("boot") == boot_id():
-        pid, start_time = holder.get("pid"), holder.get("start_time")
-        return isinstance(pid, int) and start_time is not None and process_start_time(pid) == start_time
-    restarted = str(holder.get("boot")).partition("/")[0] != boot_id().partition("/")[0]
-    if restarted and holder.get("host") == socket.gethostname():
+def _living(holder: Holder) -> bool:
+    if holder.boot == boot_id():
+        return holder.start_time is not None and process_start_time(holder.pid) == holder.start_time
+    restarted = holder.boot.partition("/")[0] != boot_id().partition("/")[0]
+    if restarted and holder.host == socket.gethostname():
         return False  # here; in another pid namespace of the same boot it may live
-    heartbeat = holder.get("heartbeat")
     # One far in the future is a clock gone wrong, not a writer that will live for ever.
-    return isinstance(heartbeat, int | float) and abs(time.time() - heartbeat) < STALE_AFTER_S
+    return abs(time.time() - holder.heartbeat) < STALE_AFTER_S

@@ -179,8 +179,8 @@ class Journal:
         slots = self.sessions[-1].slots if self.sessions else 1
         contexts = steps.context_of()
         places: dict[int, list[int]] = {}
-        for place, number in enumerate(steps.episodes):
-            places.setdefault(number, []).append(place)
+        for index, number in enumerate(steps.episodes):
+            places.setdefault(number, []).append(index)
         for number, own in places.items():
             first = steps.numbers[own[0]]
             lane, context = (first - self._base) % slots, contexts[own[0]]
@@ -189,7 +189,7 @@ class Journal:
                 begun,
                 last=steps.numbers[own[-1]],
                 length=begun.length + len(own),
-                total=begun.total + sum(steps.rewards[place] for place in own),
+                total=begun.total + sum(steps.rewards[index] for index in own),
                 end=_end_at(steps, own[-1]),
             )
 
@@ -270,7 +270,7 @@ class Reader:
                 whole = line.endswith(b"\n")
                 if not whole and not last:
                     return
-                entry, damage = self._parsed(line)
+                record, damage = self._parsed(line)
                 if damage is not None and damage.torn and not (whole and file.peek(1)):
                     return  # cut, or zeros that never reached the disk
                 if damage is not None and not self._tolerant:
@@ -280,8 +280,8 @@ class Reader:
                 self._line += 1
                 journal.valid_size += len(line)
                 journal.ends_with_newline = whole
-                if entry is not None:
-                    yield entry
+                if record is not None:
+                    yield record
                 if not whole:
                     return
 
@@ -327,16 +327,16 @@ def entries(path: Path) -> Iterator[Entry]:
 
 def steps(path: Path) -> Iterator[Steps | Lost]:
     """Every recorded step in groups, in the order of writing, damaged ones left out; in between the lost numbers."""
-    for entry in Reader(path, tolerant=True).read(last=True):
-        if isinstance(entry, Lost) or (isinstance(entry, Steps) and entry.numbers):
-            yield entry
+    for record in Reader(path, tolerant=True).read(last=True):
+        if isinstance(record, Lost) or (isinstance(record, Steps) and record.numbers):
+            yield record
 
 
 def episodes(path: Path) -> Iterator[Episode]:
     """Every episode that is over, in the order of ending, as far as its record is not damaged."""
-    for entry in Reader(path, tolerant=True).read(last=True):
-        if isinstance(entry, Steps):
-            yield from entry.over
+    for record in Reader(path, tolerant=True).read(last=True):
+        if isinstance(record, Steps):
+            yield from record.over
 
 
 def head_of(path: Path) -> Head | None:
@@ -362,15 +362,15 @@ def mean_return(returns: Collection[float]) -> float | None:
     if not returns:
         return None
     total = sum(returns)
-    return total / len(returns) if math.isfinite(total) else sum(one / len(returns) for one in returns)
+    return total / len(returns) if math.isfinite(total) else sum(value / len(returns) for value in returns)
 
 
-def _end_at(steps: Steps, place: int) -> EpisodeEnd:
+def _end_at(steps: Steps, index: int) -> EpisodeEnd:
     """How an episode ended whose last recorded step is at ``place``."""
-    if place in steps.terminated:
+    if index in steps.terminated:
         return "terminated"
-    if place in steps.truncated:
-        return "failed" if place in steps.unmeasured else "truncated"
+    if index in steps.truncated:
+        return "failed" if index in steps.unmeasured else "truncated"
     return "cut"
 
 

@@ -189,7 +189,7 @@ class Steps(Timed, frozen=True, kw_only=True, tag="steps"):
         count = len(self.numbers)
         columns = {"episodes": self.episodes, "rewards": self.rewards, "durations": self.durations, **self.metrics}
         leaves = [*(self.actions or ()), *(self.observations or ())]
-        columns |= {f"leaf {place}": leaf for place, leaf in enumerate(leaves) if type(leaf) is not msgspec.Raw}
+        columns |= {f"leaf {index}": leaf for index, leaf in enumerate(leaves) if type(leaf) is not msgspec.Raw}
         columns |= {"weight_versions": self.weight_versions} if self.weight_versions else {}
         for name, column in columns.items():
             if len(column) != count:

@@ -100,17 +100,17 @@ class StepStore(JournalFile):
         self._start()
         return actions, observations
 
-    def _same(self, found: tuple[spaces.Space[Any], spaces.Space[Any]]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    def _same(self, given: tuple[spaces.Space[Any], spaces.Space[Any]]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         recorded = reader.spaces_of(self.path, self.past)
         assert recorded is not None
-        lines = space_differences(recorded, found)
+        lines = space_differences(recorded, given)
         if lines:
             raise StoreError(
                 f"{self._folder.name}: the server has other spaces than before: {'; '.join(lines)}",
                 hint="start a new run, or restore the server",
             )
         # The server's own ones, unless the keys of a Dict are in another order there.
-        return found if [*map(leaves, found)] == [*map(leaves, recorded)] else recorded
+        return given if [*map(leaves, given)] == [*map(leaves, recorded)] else recorded
 
     def _open(self, actions: spaces.Space[Any], observations: spaces.Space[Any]) -> None:
         # A crash must not cost much of a small budget either.
@@ -124,11 +124,11 @@ class StepStore(JournalFile):
                 self._sides[name] = SideFile(self._folder / SIDES[name], elements.dtype.itemsize, rows)
         self._views = CsvFiles(self._folder, (TRAJECTORY, ENV, EPISODES))
         self._views.append(*table.header())
-        for entry in reader.entries(self.path):
-            if isinstance(entry, Lost):
-                self._show_lost(entry)
-            elif isinstance(entry, Steps):
-                self._views.append(*table.lines(entry))
+        for record in reader.entries(self.path):
+            if isinstance(record, Lost):
+                self._show_lost(record)
+            elif isinstance(record, Steps):
+                self._views.append(*table.lines(record))
         self._views.publish()
 
     # steps --------------------------------------------------------------------------------------------

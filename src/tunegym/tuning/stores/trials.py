@@ -117,9 +117,9 @@ class JournalStore(JournalFile):
 
     def recorded(self) -> Iterator[tuple[str, Trial]]:
         """Every closed trial in the order of closing, with the fingerprint that it was measured under."""
-        for entry in reader.entries(self.path):
-            if isinstance(entry, reader.ClosedTrial):
-                yield entry.fingerprint, entry.trial
+        for record in reader.entries(self.path):
+            if isinstance(record, reader.ClosedTrial):
+                yield record.fingerprint, record.trial
 
     def _write_close(self, trial: Trial, *, opened: bool) -> None:
         self.append(CloseRecord.of(trial, self.wall(), self.since(), opened))

@@ -53,18 +53,18 @@ class Feed:
 
     def read(self, most: float = math.inf) -> list[Item]:
         """The items that were written since the last call, at most about ``most``."""
-        found: list[Item] = []
-        for entry in self._reader.read():
-            if isinstance(entry, ClosedTrial):
-                trial = entry.trial
-                found.append(Item(trial.number, entry.closed_at, values_of(trial), trial, entry.opened_at))
-            elif isinstance(entry, Steps):
-                found += self._episodes.add(entry)
-            elif isinstance(entry, SessionRecord | EndRecord):
-                found += self._episodes.flush()
-            if len(found) >= most:
+        items: list[Item] = []
+        for record in self._reader.read():
+            if isinstance(record, ClosedTrial):
+                trial = record.trial
+                items.append(Item(trial.number, record.closed_at, values_of(trial), trial, record.opened_at))
+            elif isinstance(record, Steps):
+                items += self._episodes.add(record)
+            elif isinstance(record, SessionRecord | EndRecord):
+                items += self._episodes.flush()
+            if len(items) >= most:
                 break
-        return found
+        return items
 
     def rest(self) -> list[Item]:
         """The last item, which is not complete, when nothing more is written."""
@@ -103,31 +103,31 @@ class EpisodeMeans:
 
     def add(self, steps: Steps) -> list[Item]:
         """The items that a group of steps completes."""
-        found: list[Item] = []
+        items: list[Item] = []
         for episode in steps.over:
             if episode.end not in OWN_ENDS:
                 continue
             last = max(self._last, episode.last)
             if self._returns and last > _edge(self._number):
-                found += self.flush()
+                items += self.flush()
             self._over += 1
             self._number, self._at = last, steps.at
             self._returns.append(episode.total)
             self._lengths.append(episode.length)
         self._failed += len(steps.unmeasured)
-        measured = [one for at, one in enumerate(steps.rewards) if at not in steps.unmeasured and one is not None]
-        self._rewards += measured  # a penalty is no measurement
+        # A penalty is no measurement.
+        self._rewards += [reward for index, reward in enumerate(steps.rewards) if index not in steps.unmeasured]
         self._last, self._at = max(self._last, steps.upto), steps.at
         if self._last >= _edge(self._number or self._last_number + 1):
-            found += self.flush()
-        return found
+            items += self.flush()
+        return items
 
     def flush(self) -> list[Item]:
         """The item that is not complete yet, if there is one."""
         if not self._returns and not self._rewards:
             return []
         means = {RETURN: self._returns, LENGTH: self._lengths, REWARD: self._rewards}
-        values = {name: sum(some) / len(some) for name, some in means.items() if some}
+        values = {name: sum(numbers) / len(numbers) for name, numbers in means.items() if numbers}
         self._last_number = max(self._number or self._last, self._last_number + 1)
         item = Item(self._last_number, self._at, {**values, FAILED: float(self._failed), EPISODES: float(self._over)})
         self._begin()
