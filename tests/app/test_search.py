@@ -37,7 +37,7 @@ def test_the_front_is_right_where_it_is_known(tmp_path: Path, sampler: str, step
     limit = 1.0
     objectives = [{"metric": "a", "goal": "min", "limit": limit}, {"metric": "b", "goal": "min"}]
     results = search(tmp_path, objectives, sampler, steps, **({"population": 30} if sampler == "nsgaii" else {}))
-    found = [{name: one.mean for name, one in setting.metrics.items()} for setting in results.pareto]
+    found = [{name: interval.mean for name, interval in setting.values.items()} for setting in results.pareto]
     assert len(found) >= 10
     assert all(metrics["a"] <= limit for metrics in found)
     # Of all measured trials that keep the limit, exactly these are dominated by none.
@@ -53,7 +53,7 @@ def test_the_front_is_right_where_it_is_known(tmp_path: Path, sampler: str, step
     assert along[-1] > 0.75, "to the limit"
     document = tomllib.loads((results.folder / "best.toml").read_text())
     assert {entry["settings"]["x"] for entry in document["pareto"]} == {one.action["x"] for one in results.pareto}
-    assert document["best"]["trial"] in {entry["trial"] for entry in document["pareto"]}
+    assert document["best"]["settings"] in [entry["settings"] for entry in document["pareto"]]
     assert all("violation" not in entry for entry in document["pareto"])
 
 

@@ -15,7 +15,6 @@ from tunegym.tuning.inference.recommendation import PolicyChoice as Choice
 from tunegym.tuning.inference.recommendation import PolicyTable
 from tunegym.tuning.model.trial import Cancelled, Failed, Infeasible, Measured, TimedOut, Trial
 from tunegym.tuning.model.values import Scalar
-from tunegym.tuning.reports import trials as trial_results
 from tunegym.tuning.reports.page import compare, run_document, run_labels
 from tunegym.tuning.reports.results import RunResults
 from tunegym.tuning.reports.trials import TrialResults
@@ -147,7 +146,7 @@ def policy(written: Written) -> Callable[..., Any]:
 def test_a_policys_choices_beside_the_measurements(policy: Callable[..., Any]) -> None:
     choices = [Choice({"x": 1}, 0.5, {"load": 1}), Choice({"x": True}, None, {"load": 1.0})]
     found = policy(TRIALS, [*choices, Choice({"x": True}, 0.25, {"load": True})])
-    assert (found["error"], found["trials"], found["of"]) == (None, 9, 3)
+    assert (found["error"], found["trials"]) == (None, 9)
     first, second, third = found["choices"]
     assert first == {
         "context": {"load": 1},
@@ -164,16 +163,11 @@ def test_a_policys_choices_beside_the_measurements(policy: Callable[..., Any]) -
     assert (third["samples"], third["reward"], third["failed"], third["drawn"]) == (0, None, 0, 1)
 
 
-def test_many_choices_are_cut(policy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the contexts drawn most often, and of a range to places all over it."""
-    monkeypatch.setattr(trial_results, "MOST_CHOICES", 2)
-    choices = [Choice({"x": 1}, 0.5, {"load": load}) for load in (True, 1.0, 1)]
-    found = policy([*TRIALS, loaded(9, 1.0, 1, 1.0)], choices)
-    assert found["of"] == 3
-    assert [type(one["context"]["load"]) for one in found["choices"]] == [int, float]
+def test_choices_at_places_of_a_range_are_not_counted(policy: Callable[..., Any]) -> None:
     choices = [Choice({"x": 1}, 0.5, {"load": place / 4}) for place in range(9)]
     found = policy([loaded(1, 0.5, 1, 2.0)], choices, {"load": {"low": 0.0, "high": 2.0, "dtype": "float"}})
-    assert (found["of"], [one["context"]["load"] for one in found["choices"]]) == (9, [0.0, 1.25])
+    assert [told["context"]["load"] for told in found["choices"]] == [place / 4 for place in range(9)]
+    assert {told["samples"] for told in found["choices"]} == {None}
 
 
 def test_no_policy_and_one_of_another_journal(policy: Callable[..., Any]) -> None:
@@ -316,4 +310,3 @@ def test_warnings_of_a_comparison(runs: Written, first: Any, second: Any, warnin
     for entry in told["entries"]:
         best = entry["best"]
         assert (best is None) == (entry["measured"] == 0)
-        assert best is None or best["note"] == ("limits exceeded" if best["violation"] else None)

@@ -141,3 +141,13 @@ def test_a_policy_that_can_not_be_used(written: Callable[..., RunResults], why: 
     assert (found.policy, dict(found.action)) == (False, {"x": 1})
     assert "this is from the trials, since the policy can't be used: " in str(found.note)
     assert why in str(found.note)
+
+
+def test_a_policys_choice_is_recommended_only_where_it_was_measured(written: Callable[..., RunResults]) -> None:
+    folder = written(**{**JOURNAL, "knobs": {"x": {"values": [1, 2, 3]}}}).folder
+    (folder / "e" / "policy").mkdir()
+    for x, recommended in ((2, 2), (3, 1)):
+        (folder / "e" / "policy" / "policy.json").write_text(TABLE % CHOICE % f'{{"x": {x}}}')
+        found = recommend(folder, {"load": "low"})
+        assert (found.policy, dict(found.action), found.measured) == (x == recommended, {"x": recommended}, 1)
+        assert found.policy or "the agent's policy chooses x=3" in str(found.note)

@@ -96,7 +96,7 @@ def test_every_place_says_the_same(confirmed: TrialResults) -> None:
     told = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert [" (".join(row["gain"].split("\n")) + ")" for row in told if row["gain"]] == texts
     entry, row = confirmed.compared([confirmed])
-    assert (entry["best"]["better"], row["gain"].replace("\n", " ")) == (texts[0], texts[0])
+    assert (entry["best"]["better"], row["gain"]) == (texts[0], texts[0])
     assert answer.overall.sentence in confirmed.summary().lines[0]
     assert answer.overall.sentence in confirmed.counts().notes[0]
     assert confirmed.recommend({}).sentence == answer.overall.sentence

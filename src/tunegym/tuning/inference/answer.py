@@ -261,7 +261,7 @@ class Analysis:
         rounds = None if decision.certainty == "sure" else rounds_needed(fresh)
         if rounds is None:
             return None
-        arms = sum(map(len, self._jury.arms))
+        arms = max(map(len, self._jury.rounds.rounds[-2:]))
         share = sum(row.trial.phase == CONFIRM for row in self._observations.rows) / self._done
         total = self._done + math.ceil(max(rounds - fresh.count, 1) * arms / share)
         digits = 10 ** max(len(str(total)) - 2, 0)

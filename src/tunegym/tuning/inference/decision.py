@@ -114,20 +114,23 @@ class Jury:
         return costs
 
     def _arms(self, context: int) -> tuple[int, ...]:
-        """Return the arms of a context's last rounds, the reference first; without those that failed in a round.
+        """Return the arms of a context's rounds, the reference first; without those that failed in a round.
 
-        Without a baseline the reference is the one that the search liked least. A last round that was cut off counts
-        with the one before.
+        Rounds of a search that was extended count beside the newer ones: the baseline is in all of them. Without a
+        baseline only the last rounds count, and the reference is the arm that the search liked least. A last round that
+        was cut off counts with the one before.
         """
         rounds = [{setting for setting, where in cells if where == context} for cells in self.rounds.rounds]
-        rounds = [settings for settings in rounds if settings][-2:]
+        rounds = [settings for settings in rounds if settings]
         if not rounds:
             return ()
-        arms = rounds[-1] if len(rounds[-1]) >= len(rounds[0]) else rounds[0] | rounds[-1]
         baseline = self._observations.baseline
-        left = sorted(arm for arm in arms if arm != baseline and not self.rounds.failed(arm))
         if baseline is not None:
-            return (baseline, *left)
+            others = set().union(*rounds) - {baseline}
+            return (baseline, *sorted(arm for arm in others if not self.rounds.failed(arm)))
+        first, last = rounds[-2:][0], rounds[-1]
+        arms = last if len(last) >= len(first) else first | last
+        left = sorted(arm for arm in arms if not self.rounds.failed(arm))
         points = self._surrogate.points([self._observations.actions[arm] for arm in left])
         costs = self._surrogate.cost.means(self._surrogate.cost.reach(points))[context] if left else []
         return tuple(left[place] for place in np.argsort(costs)[::-1])
@@ -191,7 +194,7 @@ class Jury:
         complete = [comparison for comparison in comparisons if comparison is not None]
         if not complete:
             return None
-        best = max(complete, key=lambda comparison: comparison.expected)
+        best = _greatest([comparison for comparison in complete if comparison.certainty() != "unclear"] or complete)
         return Decision(best, best.certainty())
 
     def compare(self, setting: int, contexts: Sequence[int]) -> Comparison | None:
@@ -217,27 +220,22 @@ class Jury:
         comparisons = [comparison for comparison in compared if comparison is not None]
         if not comparisons:
             return None
-        best = max(comparisons, key=lambda comparison: comparison.expected)
         if self._observations.baseline is None:
+            best = _greatest(comparisons)
             winner = best if best.expected >= 0 else best.reversed(arms[0])
             return Decision(winner, winner.certainty())
-        certainty = self._certainty(best, overall)
-        if certainty == "unclear":
-            return Decision(best, certainty)
-        return self._nearest(best, comparisons, context, overall)
+        likely = [comparison for comparison in comparisons if self._certainty(comparison, overall) != "unclear"]
+        if not likely:
+            return Decision(_greatest(comparisons), "unclear")
+        return self._nearest(likely, context, overall)
 
-    def _nearest(
-        self, best: Comparison, comparisons: Sequence[Comparison], context: int, overall: Decision | None
-    ) -> Decision:
+    def _nearest(self, likely: Sequence[Comparison], context: int, overall: Decision | None) -> Decision:
         """Return the setting that is nearest to the baseline of those that can't be told apart from the best.
 
         The over-all one is kept if it is the best: a context's answer is never worse on the evidence.
         """
-        ties = [
-            other
-            for other in comparisons
-            if other is best or (self._certainty(other, overall) != "unclear" and self._is_tied(best, other, context))
-        ]
+        best = _greatest(likely)
+        ties = [other for other in likely if other is best or self._is_tied(best, other, context)]
         is_shared = overall is not None and overall.chosen.setting == best.setting
         chosen = best if is_shared else min(ties, key=lambda other: self._changes(other.setting))
         others = tuple(other.setting for other in ties if other is not chosen)
@@ -274,6 +272,11 @@ class Jury:
         mean = sum(late.mean - early.mean for early, late in rises) / len(rises)
         variance = sum(late.variance + early.variance for early, late in rises) / len(rises) ** 2
         return Estimate(mean, variance, min(late.degrees for _, late in rises), len(rises))
+
+
+def _greatest(comparisons: Sequence[Comparison]) -> Comparison:
+    """Return the comparison with the greatest expected gain."""
+    return max(comparisons, key=lambda comparison: comparison.expected)
 
 
 def _spread(samples: Floats) -> Spread:

@@ -27,11 +27,10 @@ from tunegym.tuning.inference.wording import (
     value_title,
     worded,
 )
-from tunegym.tuning.model.scenario import Experiment, Objective
 from tunegym.tuning.model.space import Space
 from tunegym.tuning.model.summary import Table
 from tunegym.tuning.model.trial import FAILURES, SEARCH, Measured, Trial, samples_of
-from tunegym.tuning.model.values import bare, counted, exact_key, number, pairs, seconds, with_goal
+from tunegym.tuning.model.values import bare, counted, exact_key, number, pairs, seconds
 from tunegym.tuning.reports.charts import charts_of
 from tunegym.tuning.reports.results import Results, need_pandas
 from tunegym.tuning.reports.verdicts import answer_table, best_document, ends, facts_of, front_table
@@ -42,10 +41,6 @@ if TYPE_CHECKING:
 
 BEST = "best.toml"
 CPU = "cpu_s"
-REWARD = "reward (max)"
-"""A column of rewards: more is always better."""
-MOST_CHOICES = 100
-"""How many of a policy's choices are shown."""
 MOST_ROWS = 20
 """How many rows of a Pareto set are printed; the rest is in best.toml."""
 
@@ -57,12 +52,12 @@ class TrialResults(Results):
     unit: ClassVar[str] = "trial"
 
     def _take(self, journal: reader.Reader) -> tuple[reader.ClosedTrial, ...]:
-        return tuple(one for one in journal.read(last=True) if isinstance(one, reader.ClosedTrial))
+        return tuple(closed for closed in journal.read(last=True) if isinstance(closed, reader.ClosedTrial))
 
     @cached_property
     def times(self) -> Mapping[int, float]:
         """Seconds from the experiment's start to each trial's close; time between sessions doesn't count."""
-        return {one.trial.number: one.elapsed_s for one in self._read[1]}
+        return {closed.trial.number: closed.elapsed_s for closed in self._read[1]}
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
@@ -71,22 +66,12 @@ class TrialResults(Results):
 
     def __iter__(self) -> Iterator[Trial]:
         """Every closed trial in the order of closing."""
-        return (one.trial for one in self._read[1])
+        return (closed.trial for closed in self._read[1])
 
     @property
     def statuses(self) -> Counter[str]:
         """Trials by status."""
         return Counter(trial.status for trial in self)
-
-    @property
-    def objectives(self) -> tuple[Objective, ...]:
-        """Which way each metric is better; empty where the reward alone says so."""
-        return self.head.objectives
-
-    @property
-    def goals(self) -> Mapping[str, str]:
-        """``min`` or ``max`` by metric, where a direction is known."""
-        return self.head.goals
 
     @cached_property
     def analysis(self) -> Analysis:
@@ -226,7 +211,7 @@ class TrialResults(Results):
             facts = {**facts_of(best, verdict.confirmed), "answer": verdict.sentence}
             notes = (f"{escaped(self.name)}: {escaped(verdict.sentence)}",) if best.action else ()
         failures = (trial.reason for trial in reversed(self.trials) if trial.status in FAILURES)
-        more = {"cached": self._cached, "best": facts, "goals": self.goals, "latest_failure": next(failures, None)}
+        more = {"cached": self._cached, "best": facts, "goals": self.head.goals, "latest_failure": next(failures, None)}
         return more, row, notes
 
     def _reached(self, best: Candidate) -> str:
@@ -261,12 +246,13 @@ class TrialResults(Results):
         own = {trial.number: trial.duration_s for trial in self if trial.measured and trial.cached_from is None}
         samples = [sample for trial in self if trial.number in own for sample in samples_of(trial)]
         cpu = [sample[CPU] for sample in samples if CPU in sample]
-        cached = [(trial.cached_from, trial.duration_s) for trial in self if trial.cached_from is not None]
+        cached = [(own[trial.cached_from], trial.duration_s) for trial in self if trial.cached_from in own]
+        total = sum(by_status.values())
         return {
-            "trials_s": sum(by_status.values()),
+            "trials_s": total,
             "by_status_s": dict(by_status),
-            "not_measured_s": sum(total for status, total in by_status.items() if status != Measured.status),
-            "saved_s": sum(max(0.0, own.get(source, took) - took) for source, took in cached),
+            "not_measured_s": total - by_status[Measured.status],
+            "saved_s": sum(max(0.0, saved - took) for saved, took in cached),
             "cpu_s": sum(cpu) if cpu else None,
         }
 
@@ -274,8 +260,8 @@ class TrialResults(Results):
         head, answer = self.head, self.answer
         findings = {
             "repeats": head.repeats,
-            "objectives": [objective.as_dict() for objective in self.objectives],
-            "goals": self.goals,
+            "objectives": [objective.as_dict() for objective in self.head.objectives],
+            "goals": self.head.goals,
             "trials": {
                 "done": self._done,
                 "open": len(self.journal.open),
@@ -336,36 +322,30 @@ class TrialResults(Results):
         title = f"{name}: best settings and the Pareto set of {counted(len(self._front), 'setting')}"
         if len(rows) > MOST_ROWS:
             title += f"; {counted(len(rows) - MOST_ROWS, 'more')} in {BEST}"
-        return front_table(title, rows[:MOST_ROWS], self.objectives)
+        return front_table(title, rows[:MOST_ROWS], self.head.objectives)
 
     # the policy ---------------------------------------------------------------------------------------
 
     def _policy_facts(self) -> dict[str, Any] | None:
         """The choices of a saved policy beside the measurements there; None where there is no policy.
 
-        ``error`` says why a policy can't be shown. ``choices`` are those of the contexts drawn most often where there
-        are more than ``MOST_CHOICES``, of ``of`` in all. Where the context has a value of a range, which hardly comes
-        again, nothing is counted, and the numbers are None.
+        ``error`` says why a policy can't be shown. Where the context has a value of a range, which hardly comes again,
+        nothing is counted, and the numbers are None.
         """
         policy = self._policy
         if isinstance(policy, str):
-            return {"error": policy, "trials": None, "of": 0, "choices": []}
+            return {"error": policy, "trials": None, "choices": []}
         if policy is None or not policy.choices:
             return None
-        is_counted = self.head.params.size is not None
+        is_counted, choices = self.head.params.size is not None, []
         drawn = Counter(exact_key(trial.context) for trial in self)
-        shown = list(policy.choices)
-        if len(shown) > MOST_CHOICES and is_counted:
-            shown = sorted(shown, key=lambda choice: -drawn[exact_key(choice.context)])[:MOST_CHOICES]
-        shown = shown[:: max(1, -(-len(shown) // MOST_CHOICES))]
-        choices = []
-        for choice in shown:
+        for choice in policy.choices:
+            facts = {"context": dict(choice.context), "action": dict(choice.action), "chance": choice.chance}
             counts = dict.fromkeys(("drawn", "samples", "failed", "reward", "best"))
             if is_counted:
                 counts = {"drawn": drawn[exact_key(choice.context)], **self._choice_counts(choice)}
-            facts = {"context": dict(choice.context), "action": dict(choice.action), "chance": choice.chance}
             choices.append(facts | counts)
-        return {"error": None, "trials": policy.trials, "of": len(policy.choices), "choices": choices}
+        return {"error": None, "trials": policy.trials, "choices": choices}
 
     def _choice_counts(self, choice: PolicyChoice) -> dict[str, Any]:
         """What was measured of a policy's choice, and what is recommended in its context."""
@@ -405,33 +385,29 @@ class TrialResults(Results):
         row = {"trials": number(self._done), "measured": number(self.statuses["measured"])}
         row |= {"best": "none", "gain": "", "samples": "0", "settings": "", "to best": ""}
         if best is not None and chosen is not None:
-            note = "limits exceeded" if best["violation"] else None
             labels = {name: bare(value) for name, value in best["action"].items()}
-            best = {**best, "note": note, "labels": labels, "value": self._value(chosen), "values": self._values()}
-            row["best"] = "\n".join([*best["values"], *([note] if note else [])])
-            row["gain"] = best["better"].replace(" ", "\n", 1) + ("" if best["confirmed"] else "\nnot confirmed")
+            interval = value_of(self.answer, chosen)
+            value = None  # over several contexts
+            if interval is not None:
+                value = {"title": value_title(self.answer), "mean": interval.mean, "interval": ends(interval)}
+            best = {**best, "labels": labels, "value": value, "values": self._values()}
+            row["best"] = "\n".join(best["values"]) + ("\nlimits exceeded" if best["violation"] else "")
+            row["gain"] = best["better"] + ("" if best["confirmed"] else "\nnot confirmed")
             row["samples"] = number(best["samples"])
-            row["settings"] = "\n".join(pairs({name: value}) for name, value in best["action"].items())
+            row["settings"] = pairs(best["action"])
             row["to best"] = "" if best["found_s"] is None else seconds(best["found_s"])
         row["total"] = seconds(self.journal.elapsed_s)
         return {
             "best": best,
             "per_context": self.facts["per_context"],
             "objectives": self.facts["objectives"],
-            "goals": self.goals,
+            "goals": self.head.goals,
             "reward": self.head.reward or "the goal",
             "knobs": msgspec.to_builtins(self.head.knobs),
             "baseline": self.answer.baseline,
             "contexts": self._met(),
             "curve": self._curve(peers),
         }, row
-
-    def _value(self, chosen: Candidate) -> dict[str, Any] | None:
-        """What a setting is judged by; None over several contexts."""
-        value = value_of(self.answer, chosen)
-        if value is None:
-            return None
-        return {"title": value_title(self.answer), "mean": value.mean, "interval": ends(value)}
 
     def _values(self) -> list[str]:
         """What is recommended reaches in each context."""
@@ -491,16 +467,6 @@ def _row(trial: Trial) -> dict[str, Any]:
             cells |= {f"spread.{name}": value for name, value in trial.outcome.spread().items()}
     nodes = {"nodes": " ".join(trial.nodes)} if trial.nodes else {}
     return cells | {"duration_s": trial.duration_s, **nodes, "phase": trial.phase, "reason": trial.reason}
-
-
-def reached(trial: Trial, experiment: Experiment) -> str:
-    """``seconds (min) 12.5 (threads=4 at load=0.1)``; the reward where that is no metric."""
-    context = f" at {pairs(trial.context)}" if trial.context else ""
-    what, value = REWARD, trial.reward
-    metric, limits = experiment.judged.metric, [objective.limit for objective in experiment.objectives]
-    if metric is not None and metric in experiment.goals and limits.count(None) == len(limits):
-        what, value = with_goal(metric, experiment.goals), trial.metrics[metric]
-    return f"{what} {number(value)} ({pairs(trial.action)}{context})"
 
 
 def _rises(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -247,8 +247,8 @@ def _agreed(past: reader.Journal, head: Head, path: Path) -> Head:
         fault = f"{path} belongs to an experiment of the kind {past.kind}, not {head.kind}"
         raise StoreError(fault, hint="start a new run")
     before, now = msgspec.to_builtins(past.head), msgspec.to_builtins(head)
-    for key in [name for name in now if name not in _OF_RUN]:
-        if exact_key({key: before[key]}) != exact_key({key: now[key]}):
+    for key in now:
+        if key not in _OF_RUN and exact_key({key: before[key]}) != exact_key({key: now[key]}):
             raise StoreError(
                 f"{path} was written with another `{key}`: {before[key]!r}, now {now[key]!r}",
                 hint="start a new run: trials of different experiments can't share a journal",

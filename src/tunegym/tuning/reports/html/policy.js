@@ -11,7 +11,6 @@ function policyAbout(experiment) {
   const untried = policy.choices.filter((one) => one.samples === 0).length;
   if (untried) said.push(`${untried === policy.choices.length ? "None of its choices was" : `${plural(untried, "choice")} of ${count(policy.choices.length)} ${untried === 1 ? "was" : "were"} never`} measured there.`);
   if (policy.choices.some((one) => one.samples === null)) said.push("A value of a range hardly ever repeats, so nothing is counted at these places.");
-  if (policy.choices.length < policy.of) said.push(`${count(policy.choices.length)} of ${plural(policy.of, "context")} are shown.`);
   return said.join(" ");
 }
 
@@ -29,7 +28,7 @@ function policyRow(one, labels) {
   ];
 }
 
-// The first ones, which came most often; places of ranges are spread evenly. The others are folded.
+// The contexts that came most often first; of ranges places that are spread evenly. The others are folded.
 function policySection(experiment) {
   const { policy, page } = experiment;
   if (policy.error) return section("policy", "What the policy chooses", null, empty(`It can't be shown: ${visible(policy.error)}`));
@@ -37,7 +36,7 @@ function policySection(experiment) {
   const counted = choices.some((one) => one.samples !== null);
   const shown = [Object.keys(choices[0].context).length > 0, true, choices.some((one) => one.chance !== null), counted, counted, counted, counted];
   const cut = (cells) => cells.filter((_, index) => shown[index]);
-  const titles = cut(["context", "choice", right("chance"), right("measured"), right(REWARD), "best measured", right("its reward")]);
+  const titles = cut(["context", "choice", right("chance"), right("measured"), right(REWARD), "recommended", right("its reward")]);
   const rows = choices.map((one, index) => cut(policyRow(one, page.labels.policy[index])));
   const every = counted ? 1 : Math.ceil(rows.length / MOST_CONTEXTS);
   const first = rows.filter((_, index) => index % every === 0).slice(0, MOST_CONTEXTS);
