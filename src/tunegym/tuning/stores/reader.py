@@ -270,12 +270,14 @@ class Reader:
                 whole = line.endswith(b"\n")
                 if not whole and not last:
                     return
-                record, damage = self._parsed(line)
-                if damage is not None and damage.torn and not (whole and file.peek(1)):
-                    return  # cut, or zeros that never reached the disk
-                if damage is not None and not self._tolerant:
-                    raise damage
-                if damage is not None:
+                record = None
+                try:
+                    record = self._parsed(line)
+                except DamageError as damage:
+                    if damage.torn and not (whole and file.peek(1)):
+                        return  # cut, or zeros that never reached the disk
+                    if not self._tolerant:
+                        raise
                     journal.damage.append(f"{damage.message}; it is left out")
                 self._line += 1
                 journal.valid_size += len(line)
@@ -285,25 +287,25 @@ class Reader:
                 if not whole:
                     return
 
-    def _parsed(self, line: bytes) -> tuple[Entry | None, DamageError | None]:
-        """The entry of the next line, or what is wrong with it. Raises ``StoreError`` for another format."""
+    def _parsed(self, line: bytes) -> Entry:
+        """The entry of the next line. Raises ``DamageError``, and ``StoreError`` for another format."""
         number, kind = self._line + 1, ""
         try:
             record = DECODER.decode(line)
             kind = str(record.__struct_config__.tag)
             if isinstance(record, Head):
                 self._check_format(record.version)
-            return self.journal.note(record, number), None
+            return self.journal.note(record, number)
         except msgspec.ValidationError as error:
             stub = _stub(line)
             kind = stub.record if isinstance(stub.record, str) else ""
             if kind == "head" and type(stub.version) is int:
                 self._check_format(stub.version)
-            return None, DamageError(self.path, number, kind, str(error))
+            raise DamageError(self.path, number, kind, str(error)) from error
         except (LookupError, RecursionError, ValueError) as error:
             torn = isinstance(error, msgspec.DecodeError | UnicodeDecodeError)
             fault = "it is not a record, and not the last line" if torn else str(error)
-            return None, DamageError(self.path, number, kind, fault, torn=torn)
+            raise DamageError(self.path, number, kind, fault, torn=torn) from error
 
     def _check_format(self, version: int) -> None:
         if version != VERSION:

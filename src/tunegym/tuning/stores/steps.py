@@ -90,7 +90,10 @@ class StepStore(JournalFile):
         if self.lost > 0:
             logger.warning(
                 "the last session was cut off: at most %d step%s lost (numbers %d to %d), which are not used again",
-                *(self.lost, " was" if self.lost == 1 else "s were", self.upto + 1, self.reserved),
+                self.lost,
+                " was" if self.lost == 1 else "s were",
+                self.upto + 1,
+                self.reserved,
             )
             self._record_lost(self.reserved)
         try:
