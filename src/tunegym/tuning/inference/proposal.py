@@ -33,6 +33,8 @@ RANDOM, NEIGHBOURS, LEADERS, SCREENED = 200, 40, 8, 100
 """Random candidates, candidates near each leader, leaders of each context, and candidates that are compared in full."""
 GROWTH = 1.15
 """Hyperparameters are fitted again when there are this many times as many trials."""
+SPARSE = 3
+"""With several objectives, every third candidate is looked at."""
 ATTEMPTS = 5
 """Draws for each random candidate that constraints may refuse."""
 BAD = 5.0
@@ -297,7 +299,8 @@ class _Candidates:
         open_ = np.array([self._observations.find(action) not in closed for action in actions])
         points = self._surrogate.points(actions)
         if self._surrogate.aims:
-            return actions[self._sampled(points, open_, draw)]
+            some = np.arange(0, len(points), SPARSE)  # a joint draw costs the cube of their number
+            return actions[some[self._sampled(points[some], open_[some], draw)]]
         return actions[self._by_gradient(points, open_, len(everyone))]
 
     def _sampled(self, points: Floats, open_: Flags, draw: np.random.Generator) -> int:
