@@ -113,7 +113,7 @@ def test_a_run_that_can_not_be_locked(tmp_path: Path, monkeypatch: pytest.Monkey
 EVIL = "\x1b[31mred\x9b\x7f\u202etxt\U000e0001"
 ESCAPED = "\\x1b[31mred\\x9b\\x7f\\u202etxt\\U000e0001"
 WORDS = [EVIL, "[red]bold[/red] :smile:", "two\nlines"]
-SHOWN = ["\\u001b[31mred", '"[red]bold[/red] :smile:"', '"two\\nlines"']
+SHOWN = ["\\u001b[31mred", "[red]bold[/red] :smile:", '"two\\nlines"']
 WORK = """
 def value(word, n):
     if n == 2:

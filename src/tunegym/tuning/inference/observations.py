@@ -36,27 +36,15 @@ class Question:
     over_contexts: OverContexts = "mean"
 
     @classmethod
-    def of(cls, experiment: Experiment) -> Question:
-        """Return what an experiment asks."""
+    def of(cls, source: Experiment | Head) -> Question:
+        """Return what an experiment asks, or asked: that of a journal's head."""
         return cls(
-            space=experiment.space,
-            params=experiment.env_params,
-            judged=experiment.judged,
-            objectives=experiment.objectives,
-            baseline=experiment.baseline,
-            over_contexts=experiment.over_contexts,
-        )
-
-    @classmethod
-    def of_head(cls, head: Head) -> Question:
-        """Return what the experiment asked that a journal belongs to."""
-        return cls(
-            space=head.space,
-            params=head.params,
-            judged=head.judged,
-            objectives=head.objectives,
-            baseline=head.baseline,
-            over_contexts=head.over_contexts,
+            space=source.space,
+            params=source.env_params if isinstance(source, Experiment) else source.params,
+            judged=source.judged,
+            objectives=source.objectives,
+            baseline=source.baseline,
+            over_contexts=source.over_contexts,
         )
 
     @cached_property

@@ -27,6 +27,8 @@ INFLATION = 4.0
 """The model's variances are 15 % low in the median and far too low at worst; they count this many times where a claim
 rests on them. Chosen on kernels and simulations, checked on hpolib."""
 DRAWS = 1_000
+WORST = 1e4
+"""Costs that are more spreads above the typical one count as this many: differences may be of any size."""
 LEAST_SPREAD = 1e-4
 """Settings whose costs differ by less than this share are equally good."""
 
@@ -53,7 +55,7 @@ class Standard:
     def compressed(self, costs: Floats, context: Indices) -> Floats:
         """Return costs on the model's scale."""
         above = (costs - self.typical[context]) / self.spread
-        return np.where(above > 0, np.log1p(np.maximum(above, 0.0)), above)
+        return np.where(above > 0, np.log1p(np.clip(above, 0.0, WORST)), above)
 
     def natural(self, values: Floats) -> Floats:
         """Return values of the model's scale as costs above the typical one."""

@@ -76,7 +76,7 @@ class TrialResults(Results):
     @cached_property
     def analysis(self) -> Analysis:
         """The model of the trials, and what follows from it."""
-        question = Question.of_head(self.head)
+        question = Question.of(self.head)
         trials = tuple(self) if self.journal.head is not None else ()  # a damaged one says nothing of knobs
         own = self._policy.actions(question.contexts) if isinstance(self._policy, PolicyTable) else []
         return Analysis(question, trials, own)
@@ -427,7 +427,7 @@ class TrialResults(Results):
         """By number, how far each reward is above what is typical of ``trials`` there; None without contexts."""
         if not self.head.env_params:
             return None
-        return advantages(Question.of_head(self.head), tuple(trials), tuple(self))
+        return advantages(Question.of(self.head), tuple(trials), tuple(self))
 
     def _curve(self, peers: Sequence[Results]) -> dict[str, Any]:
         """The points where the best so far of the search rises, by trial and by time, and where each curve ends.

@@ -1,4 +1,4 @@
-// The answer in words and as one picture, and the evidence that it rests on.
+// The answer in words and as one picture, and the evidence that it rests on. Its labels and cells are printable.
 
 const ROLES = { answer: ["the answer", "star", "best"], tie: ["can't be told apart from it", "circle", "accent"], other: ["other settings", "circle", "muted"] };
 
@@ -6,7 +6,7 @@ const ROLES = { answer: ["the answer", "star", "best"], tie: ["can't be told apa
 function whiskerPlot(verdict) {
   const { title, is_ratio: isRatio } = verdict;
   const rows = verdict.rows.filter((row) => row.mean !== null);
-  const labels = rows.map((row) => visible(row.label));
+  const labels = rows.map((row) => row.label);
   const [low, high] = spanned(rows.flatMap(({ mean, low, high }) => [mean, low ?? mean, high ?? mean]));
   const base = rows.find((row) => row.baseline);
   const draw = (plot) => {
@@ -16,7 +16,7 @@ function whiskerPlot(verdict) {
     const pixels = [left, right - 8];
     const x = isRatio && high > 3 * low ? logarithmic([low / 1.06, high * 1.06], pixels) : linear(padded([low, high], 0.06), pixels);
     const y = categorical(labels, [top, bottom]);
-    plot.axes({ left, top, right, bottom, x, y: { ...y, ticks: () => y.ticks(rows.length) }, xTitle: visible(title) });
+    plot.axes({ left, top, right, bottom, x, y: { ...y, ticks: () => y.ticks(rows.length) }, xTitle: title });
     if (base) {
       context.strokeStyle = colour("muted");
       context.setLineDash([4, 4]);
@@ -37,7 +37,7 @@ function whiskerPlot(verdict) {
       plot.hit(px, py, row);
     });
   };
-  const tip = (row) => [["settings", visible(row.label)], ...Object.entries(row.cells).filter(([, text]) => text).map(([name, text]) => [visible(name), visible(text)])];
+  const tip = (row) => [["settings", row.label], ...Object.entries(row.cells).filter(([, text]) => text)];
   return new Plot({ height: 52 + 26 * rows.length, label: `Gains with intervals${verdict.context ? ` at ${verdict.context}` : ""}`, draw, tip });
 }
 
@@ -46,7 +46,7 @@ function answerSection(experiment) {
   const [overall, ...contexts] = verdicts;
   const shown = [overall, ...contexts.slice(0, MOST_CONTEXTS)];
   const drawn = shown.filter(({ rows }) => rows.filter((row) => row.mean !== null).length > 1); // one alone says nothing
-  const figures = drawn.map((verdict) => el("figure", {}, contexts.length ? el("figcaption", {}, visible(verdict.context || "over all contexts")) : null, whiskerPlot(verdict).node));
+  const figures = drawn.map((verdict) => el("figure", {}, contexts.length ? el("figcaption", {}, verdict.context || "over all contexts") : null, whiskerPlot(verdict).node));
   const rows = drawn.flatMap((verdict) => verdict.rows);
   const items = Object.entries(ROLES).filter(([role]) => rows.some((row) => row.role === role && !row.baseline))
     .map(([, [text, shape, name]]) => ({ text, shape, colour: name }));
@@ -60,12 +60,12 @@ function answerSection(experiment) {
 function evidenceSection(experiment) {
   const { verdicts, phases, drift, tried } = experiment.page.answer;
   const several = verdicts.length > 1;
-  const named = (verdict, cells) => (several ? [visible(verdict.context || "over all"), ...cells] : cells);
-  const rows = verdicts.flatMap((verdict) => verdict.rows.map((row) => named(verdict, [visible(row.label), ...Object.values(row.cells).map(right)])));
+  const named = (verdict, cells) => (several ? [verdict.context || "over all", ...cells] : cells);
+  const rows = verdicts.flatMap((verdict) => verdict.rows.map((row) => named(verdict, [row.label, ...Object.values(row.cells).map(right)])));
   const notes = verdicts.flatMap((verdict) => verdict.notes.map((note) => `${verdict.context ? `${verdict.context}: ` : ""}${note}`));
   const titles = verdicts.flatMap((verdict) => verdict.rows.map((row) => Object.keys(row.cells)))[0];
   return section("evidence", "What it rests on", null,
-    definitions([["trials", phases], ["settings measured", visible(tried)], ["drift", visible(drift)]]),
+    definitions([["trials", phases], ["settings measured", tried], ["drift", drift]]),
     ...[...new Set(notes)].map((note) => el("p", { class: "about" }, visible(note))),
-    rows.length ? table([...(several ? ["context"] : []), "settings", ...titles.map((title) => right(visible(title)))], rows, { label: "evidence" }) : null);
+    rows.length ? table([...(several ? ["context"] : []), "settings", ...titles.map(right)], rows, { label: "evidence" }) : null);
 }

@@ -19,7 +19,7 @@ function bestTile({ best, page }) {
   const [[, better], [, certainty], [title, value]] = Object.entries(answer.cells);
   const [gain, interval] = better.split(" (");
   if (gain) return ["gain on your settings", gain, `${certainty}, ${interval.replace(")", "")}`];
-  return [value ? `best ${visible(title)}` : "best", value || plural(best.samples, "sample"), answer.baseline ? "your settings: keep them" : certainty];
+  return [value ? `best ${title}` : "best", value || plural(best.samples, "sample"), answer.baseline ? "your settings: keep them" : certainty];
 }
 
 const MOST_ROWS = 20; // of the best settings; the others are folded
@@ -34,8 +34,8 @@ function bestSection(experiment) {
   return section("best", "Best settings", best.violation > 0 ? "It exceeds a limit: no setting that was measured keeps all of them." : null,
     el("div", { class: "columns" },
       el("div", {}, el("h3", {}, "Settings"), settings.length ? table(["knob", "value"], settings.slice(0, MOST_ROWS), { label: "best settings" }) : empty("There is no knob."),
-        settings.length > MOST_ROWS ? folded(`${plural(settings.length - MOST_ROWS, "more knob")}`, table(["knob", "value"], settings.slice(MOST_ROWS), { label: "more of the best settings" })) : null,
-        fixed.length ? folded(`${plural(fixed.length, "fixed parameter")}`, table(["parameter", "value"], fixed)) : null),
+        settings.length > MOST_ROWS ? folded(plural(settings.length - MOST_ROWS, "more knob"), table(["knob", "value"], settings.slice(MOST_ROWS))) : null,
+        fixed.length ? folded(plural(fixed.length, "fixed parameter"), table(["parameter", "value"], fixed)) : null),
       el("div", {}, el("h3", {}, "Measured"),
         best.reward === null ? empty("Values of different contexts don't compare: each has its own above.") :
         table(["", right("mean ± interval")], [[REWARD, right(intervalText(best.reward, best.interval))], ...metrics], { label: "metrics of the best setting" }))));

@@ -65,7 +65,7 @@ function bestPlot(shown, reach, entries) {
     const bottom = plot.height - 36;
     const x = reach.scale([left, plot.width - 14]);
     const y = categorical(names, [8, bottom]);
-    plot.axes({ left, top: 8, right: plot.width - 14, bottom, x, y: { ...y, ticks: () => y.ticks(names.length) }, xTitle: `best ${visible(shown[0].best.value.title)} with its 95 % confidence interval` });
+    plot.axes({ left, top: 8, right: plot.width - 14, bottom, x, y: { ...y, ticks: () => y.ticks(names.length) }, xTitle: `best ${shown[0].best.value.title} with its 95 % confidence interval` });
     shown.forEach((entry, index) => {
       const { mean, interval } = entry.best.value;
       const [px, py, far] = [x.at(mean), y.at(index), x.far(mean)];
@@ -76,7 +76,7 @@ function bestPlot(shown, reach, entries) {
       plot.hit(px, py, entry);
     });
   };
-  const tip = (entry) => [["run", visible(entry.run)], ["experiment", visible(entry.experiment)], ["best", visible(entry.best.values[0])], ["samples", String(entry.best.samples)], ...Object.entries(entry.best.labels).map(([name, text]) => [visible(name), visible(text)])];
+  const tip = (entry) => [["run", visible(entry.run)], ["experiment", visible(entry.experiment)], ["best", entry.best.values[0]], ["samples", String(entry.best.samples)], ...Object.entries(entry.best.labels).map(([name, text]) => [visible(name), visible(text)])];
   return new Plot({ height: 56 + 30 * shown.length, label: "Best of each with its interval", draw, tip });
 }
 
@@ -104,7 +104,7 @@ function comparisonTable(entries) {
     const { best } = entry;
     return [
       visible(entry.run), visible(entry.experiment), visible(entry.agent || ""), entry.state, right(count(entry.trials)), right(count(entry.measured)),
-      best ? visible(best.values.join("; ")) : "none", right(best ? best.better : ""), right(best ? count(best.samples) : "0"),
+      best ? best.values.join("; ") : "none", right(best ? best.better : ""), right(best ? count(best.samples) : "0"),
       { text: best ? pairs(best.labels) : "", class: "value" }, right(best ? seconds(best.found_s) : ""), right(seconds(entry.total_s)),
     ];
   });

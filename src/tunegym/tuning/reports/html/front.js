@@ -82,13 +82,13 @@ class Front {
     const { settings, experiment } = this;
     const knobs = this.trials.knobs.map((one) => one.name);
     const aims = this.several ? [] : this.aims;
-    const headings = [...aims.map((one) => right(withGoal(experiment, one.metric))), ...knobs.map(visible), ...(this.several ? [] : [right(REWARD)]), "confirmed", right("samples"), right("trial")];
+    const headings = [...aims.map((one) => right(withGoal(experiment, one.metric))), ...knobs.map(visible), right("gain"), "confirmed", right("samples"), right("trial")];
     const rowAt = (index) => {
       const one = settings[index];
       return [
         ...aims.map(({ metric }) => right(intervalText(one.metrics[metric], one.intervals[metric]))),
         ...knobs.map((name) => ({ text: short(experiment.page.labels.pareto[index].action[name] ?? ""), class: "value" })),
-        ...(this.several ? [] : [right(intervalText(one.reward, one.interval))]), one.confirmed ? "yes" : "no", right(count(one.samples)), right(String(one.trial)),
+        right(one.better), one.confirmed ? "yes" : "no", right(count(one.samples)), right(String(one.trial)),
       ];
     };
     return pagedTable(headings, settings.length, rowAt, { label: "Pareto front" });
@@ -97,14 +97,12 @@ class Front {
 
 function frontSection(experiment, trials, open) {
   const front = new Front(experiment, trials, open);
-  const about = `${plural(front.settings.length, "setting")} of which the search found none better than another in every respect.`;
-  if (front.several) return section("front", "Pareto front", `${about} Values of different contexts don't compare: finalists have theirs above.`, front.table());
-  return section("front", "Pareto front", about,
-    el("div", { class: "bar-row" }, legend([
-      { text: "on the front", shape: "diamond", colour: "accent" }, { text: "measured", shape: "circle", colour: "muted" },
-      { text: "highest reward", shape: "star", colour: "best" },
-      ...(experiment.objectives.some((one) => one.limit !== undefined) ? [{ text: "limit", line: true, dash: [6, 4], colour: "failed" }] : []),
-    ]), ...front.controls()), front.plot.node, [...front.reaches.values()].some((one) => one.stretched) ? front.told : null, front.table());
+  const about = `${plural(front.settings.length, "setting")} of which none was better than another in every respect.`;
+  if (front.several) return section("front", "Pareto front", about, front.table()); // values of different contexts don't compare
+  const items = [["on the front", "diamond", "accent"], ["measured", "circle", "muted"], ["recommended", "star", "best"]].map(([text, shape, name]) => ({ text, shape, colour: name }));
+  if (experiment.objectives.some((one) => one.limit !== undefined)) items.push({ text: "limit", line: true, dash: [6, 4], colour: "failed" });
+  return section("front", "Pareto front", about, el("div", { class: "bar-row" }, legend(items), ...front.controls()), front.plot.node,
+    [...front.reaches.values()].some((one) => one.stretched) ? front.told : null, front.table());
 }
 
 function frontTip(trials, aims, column, row) {
