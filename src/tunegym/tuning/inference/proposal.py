@@ -35,7 +35,7 @@ RANDOM, NEIGHBOURS, LEADERS, SCREENED = 200, 40, 8, 100
 GROWTH = 1.15
 """Hyperparameters are fitted again when there are this many times as many trials."""
 SPARSE = 3
-"""With several objectives, every third candidate is looked at."""
+"""With several objectives, every third candidate is looked at: a joint draw costs the cube of their number."""
 ATTEMPTS = 5
 """Draws for each random candidate that constraints may refuse."""
 BAD = 5.0
@@ -301,11 +301,11 @@ class _Candidates:
         open_ = np.array([self._observations.find(action) not in closed for action in actions])
         points = self._surrogate.points(actions)
         if self._surrogate.aims:
-            some = np.arange(0, len(points), SPARSE)  # a joint draw costs the cube of their number
-            return actions[some[self._sampled(points[some], open_[some], draw)]]
+            sparse = np.flatnonzero(open_ if open_.any() else ~open_)[::SPARSE]
+            return actions[sparse[self._sampled(points[sparse], draw)]]
         return actions[self._by_gradient(points, open_, len(everyone))]
 
-    def _sampled(self, points: Floats, open_: Flags, draw: np.random.Generator) -> int:
+    def _sampled(self, points: Floats, draw: np.random.Generator) -> int:
         """Return the best candidate of one draw from each aim's posterior, by random weights: all of a Pareto set."""
         context, surrogate = self._context, self._surrogate
         weights = draw.dirichlet(np.ones(len(surrogate.aims)))
@@ -316,7 +316,7 @@ class _Candidates:
             covariance = posterior.covariance(points, context)
             function = draw.multivariate_normal(mean, covariance, method="eigh")
             worst = np.maximum(worst, weight * (function - function.min()))
-        return int(np.argmin(np.where(open_, worst + BAD * (1.0 - chance), np.inf)))
+        return int(np.argmin(worst + BAD * (1.0 - chance)))
 
     def _by_gradient(self, points: Floats, open_: Flags, leading: int) -> int:
         """Return the candidate with the greatest knowledge gradient.
