@@ -30,10 +30,9 @@ MLFLOW_STATUS = {"measured": "FINISHED", "failed": "FAILED", "infeasible": "FAIL
 def scenario(write: Write) -> Callable[..., Path]:
     def make(steps: int = 20, slots: int = 1, wait: str = "true", **tracking: Any) -> Path:
         command = f"{wait}; test $(( {{x}} % 5 )) -ne 0 && echo value={{x}}.{{load}}"
-        args = {"command": command, "x": {"low": 1, "high": 60}, "load": [1, 2]}
+        args = {"command": command, "x": {"low": 1, "high": 60, "step": 1}, "load": [1, 2]}
         keys = {"repeats": 2, "constraints": ["x % 4 != 3"], "env_params": {"load": {}}}
-        random: Any = {"agent": "random_search", "agent_steps": steps}
-        tracked = document(seed=4, slots=slots, args=args, **keys, **random)
+        tracked = document(seed=4, slots=slots, args=args, agent="grid_search", agent_steps=steps, **keys)
         return write("tracked.toml", dump_toml({**tracked, "tracking": tracking}))
 
     return make

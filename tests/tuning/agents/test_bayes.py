@@ -167,9 +167,8 @@ def test_a_limit_is_kept(bench: Benches) -> None:
     assert sum(trial.metrics["cost"] <= 1.0 for trial in late) >= 14
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-def test_functions_of_this_process_keep_their_threads(bench: Benches, slots: int) -> None:
-    """The model's own thread for linear algebra is no matter of theirs; fits beside other processes change nothing."""
+def test_functions_of_this_process_keep_their_threads(bench: Benches) -> None:
+    """The model limits itself to one thread for linear algebra only while nothing else runs in the process."""
     usual = {library["num_threads"] for library in threadpool_info()}
     seen: set[int] = set()
 
@@ -180,6 +179,7 @@ def test_functions_of_this_process_keep_their_threads(bench: Benches, slots: int
     budget = Budget(agent_steps=20)
     here = trials_of(bench(measure, knobs=PLANE, isolate=False, budget=budget))
     assert seen <= usual
+    assert {library["num_threads"] for library in threadpool_info()} == usual
     elsewhere = trials_of(bench(bowl, knobs=PLANE, isolate=True, budget=budget))
     assert [trial.action for trial in here] == [trial.action for trial in elsewhere]
 

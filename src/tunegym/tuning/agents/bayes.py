@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from threadpoolctl import ThreadpoolController
-
 from tunegym.core.errors import Problem
 from tunegym.tuning.agents.base import AgentConfig, BaseAgent, warm_start_problems
 from tunegym.tuning.inference.observations import Question
@@ -51,7 +49,6 @@ class Bayes(BaseAgent):
         self._in_flight: dict[int, tuple[Action, Context]] = {}
         self._fits: dict[int, Future[Theta | None]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tunegym-fit")
-        self._libraries = ThreadpoolController()
         self._fits_beside_trials = experiment.isolate  # functions in this process would be slowed down
 
     @classmethod
@@ -64,11 +61,6 @@ class Bayes(BaseAgent):
         for trial in trials:
             self._search.add(trial)
 
-    def run(self) -> int:
-        """Search with one thread for linear algebra, unless functions in this process need theirs."""
-        with self._libraries.limit(limits=1 if self._fits_beside_trials else None):
-            return super().run()
-
     def select_action(self, observation: Observation) -> Action | None:
         """The setting that teaches most about the best one of every context."""
         number, context = observation.number, observation.context
@@ -79,8 +71,7 @@ class Bayes(BaseAgent):
 
     def _proposed(self, number: int, context: Context) -> Action | None:
         in_flight = list(self._in_flight.values())
-        with self._libraries.limit(limits=1):
-            proposal = self._search.propose(number, context, in_flight, self._fit)
+        proposal = self._search.propose(number, context, in_flight, self._fit)
         if proposal is None:
             self.ended = "every setting was tried"
             return None

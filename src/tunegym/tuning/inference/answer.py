@@ -14,6 +14,7 @@ from tunegym.tuning.inference.confirmation import Nomination
 from tunegym.tuning.inference.coordinates import Floats, changes_from
 from tunegym.tuning.inference.decision import LIKELY, Certainty, Comparison, Decision, Estimate, Jury, rounds_needed
 from tunegym.tuning.inference.observations import CostScale, Observations, Question, Row
+from tunegym.tuning.inference.process import one_thread
 from tunegym.tuning.inference.surrogate import INFLATION, Standard, Surrogate, difference_variance
 from tunegym.tuning.model.scenario import Judged, OverContexts
 from tunegym.tuning.model.trial import CONFIRM, Trial, samples_of
@@ -189,6 +190,7 @@ class Analysis:
         every = range(len(self.question.contexts))
         return [self._evidence(setting, every, None, None) for setting in pareto(self._observations)]
 
+    @one_thread
     def verdict(self, contexts: Sequence[int]) -> Verdict:
         """Return the answer in one represented context, or over several."""
         if self.surrogate is None:

@@ -14,6 +14,7 @@ import numpy as np
 from tunegym.core.randomness import unit
 from tunegym.tuning.inference.coordinates import Allowed, Floats
 from tunegym.tuning.inference.observations import Observations, Question, Row
+from tunegym.tuning.inference.process import one_thread
 from tunegym.tuning.inference.surrogate import INFLATION, Surrogate, difference_variance
 from tunegym.tuning.model.trial import CONFIRM, Trial
 from tunegym.tuning.model.values import Action, Context
@@ -97,6 +98,7 @@ class Nomination:
         self._contexts = self._question.contexts
         self._baseline = observations.baseline
 
+    @one_thread
     def finalists(self) -> Finalists:
         """Return the arms of every context."""
         every = range(len(self._contexts))

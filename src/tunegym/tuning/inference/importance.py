@@ -17,6 +17,7 @@ from scipy.special import bdtrc
 
 from tunegym.tuning.inference.coordinates import Floats
 from tunegym.tuning.inference.observations import Observations, Row
+from tunegym.tuning.inference.process import one_thread
 from tunegym.tuning.inference.surrogate import INFLATION, Surrogate
 from tunegym.tuning.model.space import Choice, Knob, Space
 from tunegym.tuning.model.trial import FAILURES
@@ -69,6 +70,7 @@ class Importance:
     failures: tuple[FailingValue, ...] = ()
 
 
+@one_thread
 def importance_of(surrogate: Surrogate | None) -> Importance:
     """Return how much each knob matters."""
     if surrogate is None:

@@ -18,6 +18,7 @@ from tunegym.core.randomness import integer
 from tunegym.tuning.inference.confirmation import Nomination
 from tunegym.tuning.inference.coordinates import Allowed, Flags, Floats, Indices
 from tunegym.tuning.inference.observations import Observations, Question
+from tunegym.tuning.inference.process import one_thread
 from tunegym.tuning.inference.surrogate import Pending, Surrogate, Theta
 from tunegym.tuning.model.space import Choice, Knob, Range
 from tunegym.tuning.model.trial import REPEAT, SEARCH, Trial
@@ -96,6 +97,7 @@ class Search:
 
     # proposals ----------------------------------------------------------------------------------------
 
+    @one_thread
     def propose(
         self, number: int, context: Context, in_flight: Sequence[tuple[Action, Context]], fit: Fit
     ) -> Proposal | None:

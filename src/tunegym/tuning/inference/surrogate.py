@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from tunegym.tuning.inference.coordinates import Floats, Indices
 from tunegym.tuning.inference.observations import Cells, CostScale, Observations, Row
-from tunegym.tuning.inference.process import COST, SUCCESS, Posterior, Process, Samples
+from tunegym.tuning.inference.process import COST, SUCCESS, Posterior, Process, Samples, one_thread
 from tunegym.tuning.model.scenario import Judged
 
 FAILURE_NOISE = 0.1
@@ -109,6 +109,7 @@ class Surrogate:
         aims: with several objectives to improve, the posterior of each of them.
     """
 
+    @one_thread
     def __init__(self, observations: Observations, theta: Theta | None = None, seed: int = 0) -> None:
         self.observations = observations
         question = observations.question
