@@ -125,6 +125,31 @@ def test_the_agent_gets_the_rest_of_the_budget_and_the_baseline_as_its_past(run:
     assert steps == count == len(of(trials, "search")) - 2
 
 
+@pytest.mark.parametrize("slots", [1, 3])
+def test_the_choice_of_a_policy_is_measured_in_rounds(run: Run, write: Write, slots: int) -> None:
+    """In the context that it was made for, instead of what the trials say."""
+    write(
+        "mine.py",
+        """
+        from tunegym.tuning.agents.base import BaseAgent
+        from tunegym.tuning.agents.policies import PolicyChoice
+
+        class Agent(BaseAgent):
+            supports_variable_environment = True
+
+            def select_action(self, observation):
+                return {"x": observation.number % 8}
+
+            def choose(self, context):
+                return PolicyChoice({"x": 4 if context["load"] == "low" else 5})
+        """,
+    )
+    trials = run(agent="mine:Agent", args=LOADS, env_params=CONTEXTS, slots=slots)
+    measured = arms(trials)
+    assert measured.count((4, "low")) == measured.count((5, "high")) >= 2
+    assert {(7, "low"), (7, "high")} < set(measured)
+
+
 def test_the_baseline_is_measured_in_every_context(run: Run) -> None:
     """Before the search, and in every round."""
     trials = run(args=LOADS, env_params=CONTEXTS)

@@ -24,6 +24,10 @@ Storm = Callable[..., set[str]]
 
 NUMBER = {"low": 0, "high": 999, "step": 1}
 STAGES = "for stage in 1 2 3 4 5 6; do echo value={a}.$stage; sleep 0.01; done"
+BOWL: dict[str, Any] = {
+    "constraints": ["b != 3"],
+    "args": {"callable": "work:bowl", "a": {"low": -2.0, "high": 2.0}, "b": {"low": 1, "high": 60, "log": True}},
+}
 EXPERIMENTS: dict[str, dict[str, Any]] = {
     "shell": {
         "agent": "random_search",
@@ -41,11 +45,8 @@ EXPERIMENTS: dict[str, dict[str, Any]] = {
         "isolate": True,
         "args": {"callable": "work:measure", "a": NUMBER, "b": ["x", "y", "z"]},
     },
-    "optuna": {
-        "agent": "optuna",
-        "constraints": ["b != 3"],
-        "args": {"callable": "work:bowl", "a": {"low": -2.0, "high": 2.0}, "b": {"low": 1, "high": 60, "log": True}},
-    },
+    "optuna": {"agent": "optuna", **BOWL},
+    "bayes": {"agent": "bayes", **BOWL},
     "staged command": {
         "agent": "random_search",
         "pruner": "median",
@@ -153,7 +154,7 @@ def _await_session(output: Path, process: subprocess.Popen[str], ended: int) -> 
 
 SIZES = [
     *[("shell", 1, 80), ("shell", 4, 250), ("call", 1, 150), ("call", 4, 500)],
-    *[("optuna", 1, 80), ("staged command", 1, 80), ("staged call", 1, 120)],
+    *[("optuna", 1, 80), ("bayes", 1, 80), ("staged command", 1, 80), ("staged call", 1, 120)],
 ]
 
 

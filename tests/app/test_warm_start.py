@@ -148,13 +148,14 @@ def test_old_trials_are_scored_by_the_new_reward(run: Callable[..., str]) -> Non
     assert all(action["x"] < 30 for action in actions("new"))
 
 
-@pytest.mark.parametrize("agent", ["optuna", pytest.param("dqn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("agent", ["optuna", "bayes", pytest.param("dqn", marks=pytest.mark.slow)])
 def test_a_resume_starts_from_the_same_trials(
     agent: str, run: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever became of the other run."""
     run("old", "grid_search", 100, FINE)
-    config: Document = {"warm_start": "old", **({"startup_trials": 1} if agent == "optuna" else {"bins": 61})}
+    settings: dict[str, Document] = {"optuna": {"startup_trials": 1}, "bayes": {}, "dqn": {"bins": 61}}
+    config: Document = {"warm_start": "old", **settings[agent]}
     run("whole", agent, 8, FINE, agent_config=config)
     run("new", agent, 2, FINE, agent_config=config)
     shutil.rmtree("old")
@@ -164,6 +165,8 @@ def test_a_resume_starts_from_the_same_trials(
     assert "warm start: 61 trials taken" in caplog.text
     if agent == "optuna":
         assert actions("moved") == actions("whole")
+    elif agent == "bayes":
+        assert max(action["x"] for action in actions("moved")) == 60
     else:
         assert "dqn continues from its checkpoint after 2 trials" in caplog.text
 

@@ -363,17 +363,22 @@ class TrialEngine:
         self, trial: OpenTrial, outcome: Outcome, lane: int, started: float, cached_from: int | None = None
     ) -> Trial:
         outcome, reward = self._score.score(outcome)
-        duration = self._clock.monotonic() - started
-        reports, nodes = self._prune.take(trial.number), self._measurement.nodes.pop(trial.number, ())
         closed = Trial(
-            *(trial.number, trial.context, trial.action),
-            *(outcome, reward, duration, cached_from, reports, nodes),
+            number=trial.number,
+            context=trial.context,
+            action=trial.action,
+            outcome=outcome,
+            reward=reward,
+            duration_s=self._clock.monotonic() - started,
+            cached_from=cached_from,
+            reports=self._prune.take(trial.number),
+            nodes=self._measurement.nodes.pop(trial.number, ()),
             weight_version=trial.weight_version,
             phase=trial.phase,
             warmup=self._measurement.warmups.pop(trial.number, ()),
         )
         self._store.close_trial(closed)
-        if reports:
+        if closed.reports:
             self._prune.closed(closed)
         self._last[lane] = (closed.metrics, closed.measured)
         self._closed.append((lane, closed))
