@@ -64,6 +64,20 @@ def test_large_gains_are_at_least_likely() -> None:
     assert all(verdict.certainty != "unclear" for verdict in verdicts(1.5, 0.15, 30))
 
 
+def test_a_longer_search_takes_nothing_back() -> None:
+    """What was sure stays the answer where the newer finalist is no better, and its rounds count."""
+    for seed in range(10):
+        simulation = paired(1.5, 0.1, seed)
+        unlike = {**TODAY, "idle": 3}
+        simulation.measure(unlike, {}, SEARCH)
+        for _ in range(3):
+            for action in (TODAY, unlike):
+                simulation.measure(action, {}, CONFIRM)
+        verdict = answered(simulation).overall
+        assert verdict.chosen is not None
+        assert (verdict.chosen.action["threads"], verdict.certainty, verdict.rounds) == (4, "sure", 6)
+
+
 @pytest.mark.parametrize(("gain", "noise"), [(1.0, 0.1), (1.02, 0.1), (1.3, 0.3), (0.8, 0.1), (3.0, 0.05)])
 def test_words_agree_with_their_interval(gain: float, noise: float) -> None:
     """*Sure* excludes none, "better" is above it, and "keep" names the baseline."""

@@ -128,8 +128,9 @@ class Jury:
         if baseline is not None:
             others = set().union(*rounds) - {baseline}
             return (baseline, *sorted(arm for arm in others if not self.rounds.failed(arm)))
-        first, last = rounds[-2:][0], rounds[-1]
-        arms = last if len(last) >= len(first) else first | last
+        last = rounds[-1]
+        before = rounds[-2] if len(rounds) > 1 else last
+        arms = last if len(last) >= len(before) else before | last
         left = sorted(arm for arm in arms if not self.rounds.failed(arm))
         points = self._surrogate.points([self._observations.actions[arm] for arm in left])
         costs = self._surrogate.cost.means(self._surrogate.cost.reach(points))[context] if left else []
