@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from tests.conftest import MISSING
+from tests.tuning.stores.conftest import head
 
 from tunegym.app import run
 from tunegym.core.errors import StoreError, StoreLockedError
@@ -27,11 +29,13 @@ Journals = Callable[..., JournalStore]
 WRITER = """
 import sys
 from pathlib import Path
+import msgspec
+from tunegym.tuning.model.head import Head
 from tunegym.tuning.stores.trials import JournalStore
 from tunegym.tuning.stores.records import SessionRecord
-from tests.tuning.stores.conftest import head
 
-store = JournalStore(Path(sys.argv[1]), head(), SessionRecord("f"))
+head = msgspec.json.decode(sys.argv[2], type=Head)
+store = JournalStore(Path(sys.argv[1]), head, SessionRecord("f"))
 store.open(0, {}, {"x": 2})
 print("ready", flush=True)
 sys.stdin.readline()
@@ -40,7 +44,7 @@ sys.stdin.readline()
 
 def test_second_writer_waits_for_the_death_of_the_first(journal: Journals, tmp_path: Path) -> None:
     """A living one is named and left alone; a dead one's lock is taken over, also while it is a zombie."""
-    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    command = [sys.executable, "-c", WRITER, str(tmp_path), msgspec.json.encode(head()).decode()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"
@@ -87,7 +91,7 @@ def test_writer_in_another_container(journal: Journals, tmp_path: Path) -> None:
     apart = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True).returncode:
         pytest.skip(f"{MISSING}the right to unshare a pid namespace")
-    command = [*apart, sys.executable, "-c", WRITER, str(tmp_path)]
+    command = [*apart, sys.executable, "-c", WRITER, str(tmp_path), msgspec.json.encode(head()).decode()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"
